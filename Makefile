@@ -1,0 +1,73 @@
+# Every target sets up what it needs; the first run takes a minute, the next ones start at once.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+SETUP  := pyproject.toml constraints.txt
+TESTS  ?= -n 2 --dist worksteal
+
+.PHONY: demo test check lint types layers dead docs coverage bench torture format wheel clean
+
+$(VENV)/.run: $(SETUP)
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: $(SETUP) | $(VENV)/.run
+	@echo "Installing the test tools ..."
+	@$(PIP) -e '.[test]'
+	@touch $(VENV)/.run $@
+
+$(VENV)/.dev: $(SETUP) | $(VENV)/.test
+	@echo "Installing the development tools ..."
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.run $(VENV)/.test $@
+
+demo: $(VENV)/.run
+	@$(BIN)/wink demo
+
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest -m "not torture" $(TESTS)
+
+torture: $(VENV)/.test
+	@$(BIN)/python -m pytest -m torture $(TESTS) --timeout 1800
+
+check: lint types layers dead docs coverage
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(VENV)/.dev
+	@$(BIN)/basedpyright
+
+layers: $(VENV)/.dev
+	@$(BIN)/lint-imports
+
+dead: $(VENV)/.dev
+	@$(BIN)/vulture
+	@$(BIN)/deptry src
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m pytest README.md docs src
+
+coverage: $(VENV)/.dev
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest -m "not torture" tests
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report --fail-under 95
+
+bench: $(VENV)/.test
+	@$(BIN)/python -m benchmarks
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+wheel: $(VENV)/.dev
+	@rm -rf dist
+	@$(BIN)/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) dist build .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""One module a subcommand; see `main.build_parser` for what a module defines."""

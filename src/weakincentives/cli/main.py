@@ -1,0 +1,42 @@
+"""Finds the subcommands, parses the line, runs one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+
+from . import commands
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """A parser with every subcommand found in `commands/`.
+
+    A command module defines `register(subcommands)`: it adds its parser and sets `run`, a function from the parsed
+    namespace to an exit code. It imports what is heavy inside `run`, so that `wink --help` stays quick.
+    """
+    parser = argparse.ArgumentParser(
+        prog="wink", description="Tool calls as transactions, for agents that must not leave a mess."
+    )
+    subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for module in sorted(iter_modules(commands.__path__), key=lambda found: found.name):
+        import_module(f"{commands.__name__}.{module.name}").register(subcommands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one `wink` command; the exit code is 0 for success, 1 for failure, 2 for wrong use."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("wink: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader went away, as `wink ... | head` does
+        sys.stderr.close()
+        return 0
+
+
+__all__ = ["build_parser", "main"]

@@ -1,0 +1,40 @@
+"""The only place that asks what time it is, so that tests can say."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for stamps and deadlines, monotonic time for durations."""
+
+    def now(self) -> datetime:
+        """The current time, aware, in UTC."""
+        ...
+
+    def time(self) -> float:
+        """The current time as seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards; only differences mean something."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The current time, aware, in UTC."""
+        return datetime.now(UTC)
+
+    time = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+
+SYSTEM_CLOCK: Clock = SystemClock()
+"""What everything uses that was not given a clock."""
+
+__all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock"]

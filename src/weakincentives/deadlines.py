@@ -1,0 +1,51 @@
+"""Deadlines: the wall-clock moment by which a run must be over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Self
+
+from .clock import SYSTEM_CLOCK, Clock
+from .errors import DeadlineExceededError
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment in the future; `ValueError` for a naive or past one.
+
+    >>> from datetime import timedelta
+    >>> Deadline.after(timedelta(minutes=5)).expired
+    False
+    """
+
+    expires_at: datetime
+    clock: Clock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.expires_at.tzinfo is None or self.expires_at.utcoffset() is None:
+            raise ValueError("Deadline needs an aware time: use datetime.now(UTC) + timedelta(...).")
+        if self.expires_at <= self.clock.now():
+            raise ValueError(f"Deadline {self.expires_at.isoformat()} has passed already.")
+
+    @classmethod
+    def after(cls, duration: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
+        """The deadline that is `duration` from now; `ValueError` unless that is positive."""
+        return cls(clock.now() + duration, clock)
+
+    def remaining(self) -> timedelta:
+        """What is left; zero once the deadline has passed, never negative."""
+        return max(self.expires_at - self.clock.now(), timedelta(0))
+
+    @property
+    def expired(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.clock.now() >= self.expires_at
+
+    def check(self) -> None:
+        """Raise `DeadlineExceededError` when the deadline has passed."""
+        if self.expired:
+            raise DeadlineExceededError(f"The deadline {self.expires_at.isoformat()} has passed.")
+
+
+__all__ = ["Deadline"]

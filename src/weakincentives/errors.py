@@ -1,0 +1,291 @@
+"""Every exception WINK raises, in one tree.
+
+    WinkError
+    |-- PromptError                    what an agent author declared, or how it ran
+    |   |-- PromptValidationError      refused when it was built
+    |   |-- PromptRenderError          could not be rendered with these params
+    |   `-- PromptEvaluationError      the run ended; carries prompt and phase
+    |-- ToolError                      raised by handlers to say what happened
+    |   |-- ToolValidationError        the arguments make no sense; nothing was done
+    |   `-- NoEffect                   the effect certainly did not happen; may be retried
+    |-- VisibilityExpansionRequired    the model asked to open summarised sections
+    |-- DeadlineExceededError          the run's time is up
+    |-- BudgetExceededError            the run's tokens are used up
+    |-- ContractError                  a `dbc` contract broke (also an AssertionError)
+    |-- ParseError                     data did not fit a type (also a ValueError)
+    |-- SchemaError                    a type that has no schema (also a TypeError)
+    |-- StaleCallError                 a handle was used after its call was over
+    |-- ReadOnlyError                  a write through a read-only handle (also a PermissionError)
+    |-- RollbackError                  one or more participants could not be restored
+    |-- SessionError
+    |   |-- ReducerError               a reducer raised; nothing of its dispatch was applied
+    |   |-- SnapshotError              a snapshot that cannot be restored here
+    |   `-- SessionFormatError         a saved session that cannot be loaded
+    |-- ResourceError
+    |   |-- UnboundResourceError       nothing bound for a type (also a LookupError)
+    |   |-- DuplicateBindingError      two bindings for one type
+    |   |-- ResourceCycleError         providers that need one another
+    |   |-- ResourceScopeError         a long-lived resource asked for a shorter-lived one
+    |   |-- ProviderError              a provider raised
+    |   `-- ResourcesClosedError       used after it was closed
+    `-- FilesystemError                (also an OSError)
+        |-- PathRefusedError           a path that leaves the root or names no ordinary file
+        |-- NotTextError               bytes that are not text
+        |-- PatternError               a glob or grep pattern that cannot be used
+        `-- JournalError               the undo journal cannot do its work
+
+All of them survive pickling with their attributes, so that they cross process boundaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+def _rebuild(cls: type[WinkError], args: tuple[object, ...], state: dict[str, Any]) -> WinkError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class WinkError(Exception):
+    """The root: `except WinkError` catches whatever WINK itself raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+class PromptError(WinkError):
+    """What an agent author declared is wrong, or its evaluation ended."""
+
+
+class _DeclarationError(PromptError):
+    def __init__(
+        self,
+        message: str,
+        *,
+        section_path: Sequence[str] = (),
+        tool_name: str | None = None,
+        dataclass_type: type[Any] | None = None,
+        placeholder: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.section_path = tuple(section_path)
+        self.tool_name = tool_name
+        self.dataclass_type = dataclass_type
+        self.placeholder = placeholder
+
+
+class PromptValidationError(_DeclarationError):
+    """A tool, section or prompt was refused when it was built; the message names the fix."""
+
+
+class PromptRenderError(_DeclarationError):
+    """A prompt could not be rendered with the params it was given."""
+
+
+class PromptEvaluationError(PromptError):
+    """The evaluation ended without an answer.
+
+    `phase` says where: "request", "response", "tool", "budget", "deadline".
+    """
+
+    def __init__(self, message: str, *, prompt_name: str | None = None, phase: str | None = None) -> None:
+        super().__init__(message)
+        self.prompt_name = prompt_name
+        self.phase = phase
+
+
+class ToolError(WinkError):
+    """Raised by tool handlers to say what happened."""
+
+
+class ToolValidationError(ToolError):
+    """The arguments passed the schema but make no sense; the model reads the text as it stands."""
+
+
+class NoEffect(ToolError):  # noqa: N818 - it states a fact, not a fault
+    """The effect certainly did not happen, so an idempotent call may be tried again."""
+
+
+class VisibilityExpansionRequired(WinkError):  # noqa: N818 - a request, not a fault
+    """The model asked to see sections that are shown as summaries.
+
+    Attributes:
+        section_keys: the paths of the sections to open, as "parent.child".
+        reason: why the model wants them.
+    """
+
+    def __init__(self, message: str, *, section_keys: Sequence[str] = (), reason: str = "") -> None:
+        super().__init__(message)
+        self.section_keys = tuple(section_keys)
+        self.reason = reason
+
+
+class DeadlineExceededError(WinkError):
+    """The deadline passed."""
+
+
+class BudgetExceededError(WinkError):
+    """The token budget is used up. `dimension` names the limit that was hit."""
+
+    def __init__(self, message: str, *, dimension: str | None = None) -> None:
+        super().__init__(message)
+        self.dimension = dimension
+
+
+class ContractError(WinkError, AssertionError):
+    """A contract of `weakincentives.dbc` broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing wrong with parsed data.
+
+    Attributes:
+        path: where, as "items.0.name"; empty for the value as a whole.
+        text: what is wrong, in words a model can act on.
+        expected: what should have been there, or None where that does not apply.
+        got: what was there, clipped.
+    """
+
+    path: str
+    text: str
+    expected: str | None = None
+    got: str | None = None
+
+
+class ParseError(WinkError, ValueError):
+    """Data did not fit a type. `failures` holds everything that is wrong, not just the first."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        self.failures = tuple(failures)
+        super().__init__("; ".join(f"{f.path}: {f.text}" if f.path else f.text for f in self.failures))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failures,)
+
+
+class SchemaError(WinkError, TypeError):
+    """No schema can be made of a type; the message says which part and what to use instead."""
+
+
+class StaleCallError(WinkError):
+    """A handle was used after its call was over; nothing was changed."""
+
+
+class ReadOnlyError(WinkError, PermissionError):
+    """Something was written through a read-only handle; nothing was changed."""
+
+
+class RollbackError(WinkError):
+    """Participants could not be restored; all others were. `causes` holds one error each."""
+
+    def __init__(self, message: str, *, causes: Mapping[str, BaseException]) -> None:
+        super().__init__(message)
+        self.causes = dict(causes)
+
+
+class SessionError(WinkError):
+    """Something about a session's state."""
+
+
+class ReducerError(SessionError):
+    """A reducer raised (the cause); nothing of its dispatch was applied."""
+
+
+class SnapshotError(SessionError):
+    """A snapshot cannot be restored: it is another object's, or was released."""
+
+
+class SessionFormatError(SessionError):
+    """A saved session cannot be loaded: unknown or changed types, or a damaged file."""
+
+
+class ResourceError(WinkError):
+    """Something about injected resources."""
+
+
+class UnboundResourceError(ResourceError, LookupError):
+    """Nothing is bound for the type; the message says how to bind it."""
+
+
+class DuplicateBindingError(ResourceError):
+    """Two bindings for one type."""
+
+
+class ResourceCycleError(ResourceError):
+    """Providers need one another; the message shows the path."""
+
+
+class ResourceScopeError(ResourceError):
+    """A resource asked for one that would not live as long as itself."""
+
+
+class ProviderError(ResourceError):
+    """A provider or `post_construct` raised (the cause)."""
+
+
+class ResourcesClosedError(ResourceError):
+    """The resource context is closed."""
+
+
+class FilesystemError(WinkError, OSError):
+    """Something about files, beside the built-in OSError family that is used where it fits."""
+
+
+class PathRefusedError(FilesystemError, PermissionError):
+    """The path leaves the root, passes a symlink, or names no ordinary file or directory."""
+
+
+class NotTextError(FilesystemError):
+    """The file's bytes are not text; `read_bytes` gives them."""
+
+
+class PatternError(FilesystemError, ValueError):
+    """A glob or grep pattern is not valid, or took too long."""
+
+
+class JournalError(FilesystemError):
+    """The undo journal cannot do its work; the message says what to do."""
+
+
+__all__ = [
+    "BudgetExceededError",
+    "ContractError",
+    "DeadlineExceededError",
+    "DuplicateBindingError",
+    "Failure",
+    "FilesystemError",
+    "JournalError",
+    "NoEffect",
+    "NotTextError",
+    "ParseError",
+    "PathRefusedError",
+    "PatternError",
+    "PromptError",
+    "PromptEvaluationError",
+    "PromptRenderError",
+    "PromptValidationError",
+    "ProviderError",
+    "ReadOnlyError",
+    "ReducerError",
+    "ResourceCycleError",
+    "ResourceError",
+    "ResourceScopeError",
+    "ResourcesClosedError",
+    "RollbackError",
+    "SchemaError",
+    "SessionError",
+    "SessionFormatError",
+    "SnapshotError",
+    "StaleCallError",
+    "ToolError",
+    "ToolValidationError",
+    "UnboundResourceError",
+    "VisibilityExpansionRequired",
+    "WinkError",
+]

@@ -1,0 +1,164 @@
+"""What a filesystem is, written once; `memory.py`, `host.py` and users' own implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+FileKind = Literal["file", "directory", "symlink", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What is known of a path without reading it. `modified` is in epoch seconds."""
+
+    path: str
+    kind: FileKind
+    size: int
+    modified: float
+    mode: int
+    readonly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrepMatch:
+    """One matching line; `text` is clipped to the limit the search was given."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Paths that differ from a snapshot, each tuple sorted. Directories end in "/"."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+@runtime_checkable
+class Filesystem(Protocol):
+    """Files below one root, readable, writable and able to go back.
+
+    Paths are text, relative to the root, with `/` between parts. A leading `/` or `/workspace/` means the root
+    too. `..`, NUL and control characters, parts over 255 bytes, and paths that pass a symlink are refused with
+    `PathRefusedError`; nothing outside the root is ever read or written. Results are always relative paths
+    without a leading slash; the root itself is `"."`.
+
+    Errors are of the `OSError` family: `FileNotFoundError`, `FileExistsError`, `IsADirectoryError`,
+    `NotADirectoryError`, `PermissionError`, and those of `weakincentives.errors.FilesystemError`. A write that
+    raises has changed nothing.
+
+    Every implementation is `Snapshotable`. Methods are safe to call from any thread.
+    """
+
+    def read(self, path: str, *, encoding: str = "utf-8") -> str:
+        """The file as text; `NotTextError` when its bytes are not text in that encoding."""
+        ...
+
+    def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        """The file's bytes, or the part from `offset` of at most `limit` bytes."""
+        ...
+
+    def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
+        """The file's bytes piece by piece, for files that should not be held whole."""
+        ...
+
+    def write(self, path: str, content: str | bytes) -> None:
+        """Replace or create the file as a whole, atomically; missing parents are made."""
+        ...
+
+    def append(self, path: str, content: str | bytes) -> None:
+        """Add to the file's end, or create it."""
+        ...
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, or an empty directory; `recursive=True` removes a whole tree."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Make the directory and its parents; one that exists already is fine."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there; False also for a path that would be refused."""
+        ...
+
+    def stat(self, path: str) -> FileStat:
+        """What is there, without following a symlink."""
+        ...
+
+    def list(self, path: str = ".") -> Sequence[FileStat]:
+        """The directory's children, sorted by name; their cost is all it takes, not the tree's."""
+        ...
+
+    def glob(self, pattern: str, *, path: str = ".", gitignore: bool = False) -> Sequence[str]:
+        """Files and directories that match, sorted; `**` as in pathlib. `gitignore=True` leaves out ignored ones."""
+        ...
+
+    def grep(
+        self,
+        pattern: str,
+        *,
+        path: str = ".",
+        glob: str | None = None,
+        ignore_case: bool = False,
+        max_matches: int = 1000,
+        max_line_length: int = 1000,
+        timeout: float = 5.0,
+        gitignore: bool = False,
+    ) -> Sequence[GrepMatch]:
+        """Lines that match the regular expression, in path order; binary files are skipped.
+
+        `PatternError` when the pattern is not valid or the search takes longer than `timeout` seconds.
+        """
+        ...
+
+    def search(self, query: str, *, limit: int | None = None) -> Sequence[str]:
+        """Files whose path contains the text, ignoring case, sorted; never raises, whatever the text."""
+        ...
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file or a whole tree; `FileExistsError` when the target exists."""
+        ...
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file or a whole tree; `FileExistsError` when the target exists."""
+        ...
+
+    def is_readonly(self, path: str) -> bool:
+        """Whether a write to that path would be refused."""
+        ...
+
+    def readonly(self) -> Filesystem:
+        """The same files, every write refused with `ReadOnlyError`."""
+        ...
+
+    def sub(self, path: str) -> Filesystem:
+        """The directory as a filesystem of its own; it cannot reach above itself."""
+        ...
+
+    def snapshot(self) -> Any:
+        """Remember the state as it is now, in constant time."""
+        ...
+
+    def restore(self, snapshot: Any, /) -> None:
+        """Bring the remembered state back: bytes, modes, empty directories, everything."""
+        ...
+
+    def release(self, snapshot: Any, /) -> None:
+        """Say that it will not be restored again."""
+        ...
+
+    def changes(self, since: Any, /) -> FileChanges:
+        """What differs from the snapshot; costs no more than the number of changes."""
+        ...
+
+
+__all__ = ["FileChanges", "FileKind", "FileStat", "Filesystem", "GrepMatch"]
