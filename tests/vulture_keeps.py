@@ -1,0 +1,1 @@
+"""Names vulture cannot see used; each with its reason."""
