@@ -1,1 +1,8 @@
-"""."""
+"""Typed data in and out: strict parsing, dumping and JSON schemas for the types users declare."""
+
+from .dump import dump, dump_json
+from .explain import error_text
+from .parse import MAX_INPUT_BYTES, parse
+from .schema import schema
+
+__all__ = ["MAX_INPUT_BYTES", "dump", "dump_json", "error_text", "parse", "schema"]

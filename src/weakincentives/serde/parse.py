@@ -1,0 +1,76 @@
+"""Parsing: JSON text, bytes or a mapping becomes a typed value, or one error that lists everything wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from ..errors import Failure, ParseError
+from .adapters import adapter
+from .explain import explain
+
+T = TypeVar("T")
+
+MAX_INPUT_BYTES = 16 * 1024 * 1024
+"""What `parse` reads at most unless told otherwise."""
+
+
+@lru_cache(maxsize=4096)
+def _validator(cls: Any) -> Callable[..., Any]:
+    return adapter(cls).validator.validate_json
+
+
+def parse(
+    cls: type[T],
+    data: str | bytes | Mapping[str, Any],
+    *,
+    extra: Literal["forbid", "ignore"] = "forbid",
+    max_bytes: int | None = MAX_INPUT_BYTES,
+) -> T:
+    """Make a `cls` of JSON text, UTF-8 bytes or a mapping, strictly: nothing is coerced.
+
+    A mapping passes the same checks as its JSON text. `ParseError` holds all failures; `SchemaError` says that
+    `cls` itself cannot be parsed into. `extra="ignore"` drops unknown keys instead of refusing them. Of duplicate
+    keys the last wins.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Search:
+    ...     query: str
+    ...     limit: int = 10
+    >>> parse(Search, '{"query": "tea"}')
+    Search(query='tea', limit=10)
+    >>> parse(Search, {"query": "tea", "limit": "5"})
+    Traceback (most recent call last):
+    ...
+    weakincentives.errors.ParseError: limit: Expected type integer, got string '5'
+    """
+    text = data if isinstance(data, str | bytes) else _text_of(data)
+    if max_bytes is not None and len(text) > max_bytes:
+        raise ParseError([Failure("", f"Input is too long: {len(text)} bytes, at most {max_bytes} are read")])
+    try:
+        return _validator(cls)(text, strict=True, extra=extra)
+    except ValidationError as error:
+        raise ParseError(explain(error, cls, text, extra=extra)) from None
+    except Exception as error:  # noqa: BLE001 - a `__post_init__` or validator of the user's raised
+        raise ParseError([Failure("", str(error) or type(error).__name__)]) from error
+
+
+def _text_of(data: object) -> str:
+    try:
+        return json.dumps(data, allow_nan=False, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ParseError([Failure("", f"Not JSON data: {error}")]) from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    raise TypeError(f"a {type(value).__name__} is not JSON; use text, numbers, booleans, null, arrays and objects")
+
+
+__all__ = ["MAX_INPUT_BYTES", "parse"]
