@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
+from time import monotonic, time
 from typing import Protocol
 
 
@@ -30,8 +30,13 @@ class SystemClock:
         """The current time, aware, in UTC."""
         return datetime.now(UTC)
 
-    time = staticmethod(time.time)
-    monotonic = staticmethod(time.monotonic)
+    def time(self) -> float:
+        """The current time as seconds since the epoch."""
+        return time()
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        return monotonic()
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

@@ -128,17 +128,15 @@ class _Walker:
             else:
                 yield from self.failures(inner, value[key], (*path, _clip(str(key), 80)), _below(nodes, key))
 
-    def _union(
-        self, members: list[_Errors], value: Any, path: tuple[str, ...], nodes: _Nodes
-    ) -> Iterator[Failure]:
+    def _union(self, members: list[_Errors], value: Any, path: tuple[str, ...], nodes: _Nodes) -> Iterator[Failure]:
         entered = [errors for errors in members if all(loc for loc, _ in errors)]
         if not entered:
             yield _alternatives([error for errors in members for _, error in errors], path, nodes)
             return
         tagged = [_wrong_tags(errors) for errors in entered]
-        shared = set.intersection(*(set(tags) for tags in tagged))
+        shared = [key for key in tagged[0] if all(key in tags for tags in tagged)]
         if shared:  # no member has that tag: list the tags there are
-            key = sorted(shared)[0]
+            key = shared[0]
             yield _one_of(tagged[0][key], (*path, key), _below(nodes, key))
             return
         best = min(zip(tagged, entered, strict=True), key=lambda pair: (len(pair[0]), len(pair[1])))[1]
@@ -171,7 +169,7 @@ def _below(nodes: _Nodes, key: int | str) -> _Nodes:
             found.append(prefix[key] if key < len(prefix) else node.get("items"))
         else:
             found.append(node.get("properties", {}).get(key) or node.get("additionalProperties"))
-    return [node for node in found if isinstance(node, dict)]
+    return [cast(dict[str, Any], node) for node in found if isinstance(node, dict)]
 
 
 def _wrong_tags(errors: _Errors) -> dict[str, ErrorDetails]:

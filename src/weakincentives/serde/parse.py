@@ -56,7 +56,7 @@ def parse(
         return _validator(cls)(text, strict=True, extra=extra)
     except ValidationError as error:
         raise ParseError(explain(error, cls, text, extra=extra)) from None
-    except Exception as error:  # noqa: BLE001 - a `__post_init__` or validator of the user's raised
+    except Exception as error:  # a `__post_init__` or validator of the user's raised
         raise ParseError([Failure("", str(error) or type(error).__name__)]) from error
 
 

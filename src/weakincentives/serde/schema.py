@@ -65,7 +65,7 @@ class _Generator(GenerateJsonSchema):
         made = super().typed_dict_schema(schema)
         return made if cls is None else _describe(made, cls)
 
-    def field_title_should_be_set(self, schema: Any) -> bool:
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - the signature is pydantic's
         return False
 
 

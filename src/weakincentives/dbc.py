@@ -1,0 +1,325 @@
+"""Design by contract: conditions written beside the function they protect. Always on.
+
+On a tool handler a broken contract is an expected failure: the call returns `ToolResult.error(...)` and the model
+reads the message. On any other function it raises `ContractError`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import local
+from typing import Any, ParamSpec, TypeVar, cast, get_origin
+
+from .errors import ContractError
+from .results import ToolResult
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+Predicate = Callable[..., object]
+
+_TOOL_RESULT = re.compile(r"^(\w+\.)*ToolResult\b")
+
+
+def require(predicate: Predicate, message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse calls for which `predicate` is not true.
+
+    The predicate's parameters name the arguments it wants; a name the function does not have is a `TypeError` when
+    it is decorated. A predicate that raises counts as not true. Stacked conditions are checked in source order.
+
+    >>> @require(lambda count: count > 0, "count must be positive")
+    ... def repeat(text: str, count: int) -> str:
+    ...     return text * count
+    >>> repeat("ab", 0)
+    Traceback (most recent call last):
+    ...
+    weakincentives.errors.ContractError: repeat: Precondition failed: count must be positive
+    """
+    return _contract("Precondition", predicate, message)
+
+
+def ensure(predicate: Predicate, message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse results for which `predicate` is not true; it may name `result` beside the arguments.
+
+    The effects of the call have happened by then: on a tool handler the runtime undoes them.
+    """
+    return _contract("Postcondition", predicate, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    kind: str
+    predicate: Predicate
+    names: tuple[str, ...]
+    message: str
+
+    def holds(self, arguments: Mapping[str, object]) -> bool:
+        return bool(self.predicate(*(arguments[name] for name in self.names)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Contract:
+    """A function and its conditions, in source order."""
+
+    function: Callable[..., Any]
+    names: tuple[str, ...]
+    defaults: Mapping[str, object]
+    signature: inspect.Signature | None  # only for functions with *args or **kwargs
+    is_handler: bool
+    before: tuple[_Condition, ...] = ()
+    after: tuple[_Condition, ...] = ()
+
+    def arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+        if self.signature is not None:
+            bound = self.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return dict(bound.arguments)
+        return {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def broken(self, conditions: tuple[_Condition, ...], arguments: Mapping[str, object]) -> _Broken | None:
+        for condition in conditions:
+            try:
+                if condition.holds(arguments):
+                    continue
+                cause = None
+            except Exception as error:  # noqa: BLE001 - the predicate is the user's code
+                cause = error
+            return _Broken(self, condition, cause)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    contract: _Contract
+    condition: _Condition
+    cause: Exception | None
+
+    def answer(self) -> Any:
+        """What the call gives instead of its result."""
+        text = f"{self.condition.kind} failed: {self.condition.message}"
+        name = self.contract.function.__qualname__
+        if not self.contract.is_handler:
+            raise ContractError(f"{name}: {text}") from self.cause
+        if self.cause is not None:
+            logger.warning("A condition of %s raised.", name, exc_info=self.cause)
+        return ToolResult.error(text)
+
+
+def _contract(kind: str, predicate: Predicate, message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        contract = cast(_Contract | None, getattr(function, "__contract__", None)) or _read(function)
+        condition = _Condition(kind, predicate, _wanted(kind, predicate, contract), message)
+        if kind == "Precondition":
+            contract = replace(contract, before=(condition, *contract.before))
+        else:
+            contract = replace(contract, after=(condition, *contract.after))
+        return cast(Callable[P, R], _wrap(contract))
+
+    return decorate
+
+
+def _read(function: Callable[..., Any]) -> _Contract:
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    variadic = any(p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters)
+    return _Contract(
+        function=function,
+        names=tuple(signature.parameters),
+        defaults={p.name: p.default for p in parameters if p.default is not p.empty},
+        signature=signature if variadic else None,
+        is_handler=_is_handler(signature),
+    )
+
+
+def _is_handler(signature: inspect.Signature) -> bool:
+    returns = signature.return_annotation
+    if returns is signature.empty:
+        return tuple(signature.parameters) == ("params", "context")
+    if isinstance(returns, str):
+        return _TOOL_RESULT.match(returns) is not None
+    return returns is ToolResult or get_origin(returns) is ToolResult
+
+
+def _wanted(kind: str, predicate: Predicate, contract: _Contract) -> tuple[str, ...]:
+    if inspect.iscoroutinefunction(predicate):
+        raise TypeError(
+            f"A condition of {contract.function.__qualname__} is async; conditions must be plain functions."
+        )
+    offered = (*contract.names, "result") if kind == "Postcondition" else contract.names
+    wanted = tuple(inspect.signature(predicate).parameters)
+    unknown = [name for name in wanted if name not in offered]
+    if unknown:
+        raise TypeError(
+            f"A condition of {contract.function.__qualname__} asks for {', '.join(unknown)}; "
+            f"it can have: {', '.join(offered)}."
+        )
+    return wanted
+
+
+def _wrap(contract: _Contract) -> Callable[..., Any]:
+    function, before, after = contract.function, contract.before, contract.after
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def checked_async(*args: object, **kwargs: object) -> Any:
+            arguments = contract.arguments(args, kwargs)
+            broken = contract.broken(before, arguments)
+            if broken is not None:
+                return broken.answer()
+            result = await function(*args, **kwargs)
+            broken = contract.broken(after, {**arguments, "result": result})
+            return result if broken is None else broken.answer()
+
+        wrapper = checked_async
+    else:
+
+        @functools.wraps(function)
+        def checked(*args: object, **kwargs: object) -> Any:
+            arguments = contract.arguments(args, kwargs)
+            broken = contract.broken(before, arguments)
+            if broken is not None:
+                return broken.answer()
+            result = function(*args, **kwargs)
+            broken = contract.broken(after, {**arguments, "result": result})
+            return result if broken is None else broken.answer()
+
+        wrapper = checked
+
+    cast(Any, wrapper).__contract__ = contract  # further conditions join it
+    return wrapper
+
+
+def pure(function: Callable[P, R]) -> Callable[P, R]:
+    """Raise `ContractError` when the function changes one of its arguments.
+
+    Arguments are copied before the call and compared after it, so keep them small; one that cannot be copied is not
+    checked. Other side effects are not seen.
+
+    >>> @pure
+    ... def total(numbers: list[int]) -> int:
+    ...     numbers.append(0)
+    ...     return sum(numbers)
+    >>> total([1, 2])
+    Traceback (most recent call last):
+    ...
+    weakincentives.errors.ContractError: total is declared pure but changed its argument 'numbers'
+    """
+    signature = inspect.signature(function)
+
+    def unchanged(bound: Mapping[str, object], before: Mapping[str, object]) -> None:
+        for name, value in bound.items():
+            if name in before and before[name] != value:
+                raise ContractError(f"{function.__qualname__} is declared pure but changed its argument {name!r}")
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def checked_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            bound = signature.bind(*args, **kwargs).arguments
+            before = _copies(bound)
+            result = await function(*args, **kwargs)
+            unchanged(bound, before)
+            return result
+
+        return cast(Callable[P, R], checked_async)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs).arguments
+        before = _copies(bound)
+        result = function(*args, **kwargs)
+        unchanged(bound, before)
+        return result
+
+    return checked
+
+
+def _copies(arguments: Mapping[str, object]) -> dict[str, object]:
+    copies: dict[str, object] = {}
+    for name, value in arguments.items():
+        try:
+            copied = copy.deepcopy(value)
+            if copied == value:  # else the type has no equality to compare by
+                copies[name] = copied
+        except Exception:  # noqa: BLE001, S112 - users' types refuse copies in many ways
+            continue
+    return copies
+
+
+def invariant(predicate: Callable[[Any], object], message: str) -> Callable[[C], C]:
+    """Keep `predicate(self)` true after construction and after every public method; else `ContractError`.
+
+    A method called by another method of the same object is not checked on its own: only what callers can see
+    counts.
+
+    >>> @invariant(lambda self: self.balance >= 0, "the balance is never negative")
+    ... class Account:
+    ...     def __init__(self) -> None:
+    ...         self.balance = 10
+    ...     def withdraw(self, amount: int) -> None:
+    ...         self.balance -= amount
+    >>> Account().withdraw(11)
+    Traceback (most recent call last):
+    ...
+    weakincentives.errors.ContractError: Account.withdraw: Invariant failed: the balance is never negative
+    """
+
+    def decorate(cls: C) -> C:
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+                setattr(cls, name, _keeping(member, predicate, f"Invariant failed: {message}"))
+        return cls
+
+    return decorate
+
+
+_busy = local()
+
+
+def _keeping(method: Callable[..., Any], predicate: Callable[[Any], object], text: str) -> Callable[..., Any]:
+    def enter(key: tuple[int, int]) -> bool:
+        inside = cast(set[tuple[int, int]], _busy.__dict__.setdefault("inside", set()))
+        if key in inside:
+            return False
+        inside.add(key)
+        return True
+
+    def check(subject: object) -> None:
+        if not predicate(subject):
+            raise ContractError(f"{method.__qualname__}: {text}")
+
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def kept_async(self: object, *args: object, **kwargs: object) -> Any:
+            result = await method(self, *args, **kwargs)
+            check(self)
+            return result
+
+        return kept_async
+
+    @functools.wraps(method)
+    def kept(self: object, *args: object, **kwargs: object) -> Any:
+        key = (id(self), id(predicate))
+        if not enter(key):
+            return method(self, *args, **kwargs)
+        try:
+            result = method(self, *args, **kwargs)
+        finally:
+            _busy.inside.discard(key)
+        check(self)
+        return result
+
+    return kept
+
+
+__all__ = ["ensure", "invariant", "pure", "require"]

@@ -1,0 +1,134 @@
+"""What a tool handler returns, and the text the model reads of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+
+from .errors import SchemaError
+from .serde import dump_json
+
+logger = logging.getLogger(__name__)
+
+ValueT = TypeVar("ValueT")
+
+
+@runtime_checkable
+class ToolRenderableResult(Protocol):
+    """A result value that says itself what the model should read."""
+
+    def render(self) -> str:
+        """The text for the model."""
+        ...
+
+
+@dataclass(slots=True, init=False)
+class ToolResult(Generic[ValueT]):
+    r"""What happened, typed, and what to tell the model.
+
+    Attributes:
+        message: a line or two for the model; always shown.
+        value: the typed result; None for a failure unless it has something to say.
+        success: False undoes everything the call changed.
+        exclude_value_from_context: keep the value from the model, for large ones; events still hold it.
+
+    >>> ToolResult.ok({"id": 7}, message="Created.").render()
+    'Created.\n{"id":7}'
+    """
+
+    message: str
+    value: ValueT | None
+    success: bool
+    exclude_value_from_context: bool
+
+    def __init__(
+        self,
+        message: str,
+        value: ValueT | None = None,
+        success: bool = True,
+        exclude_value_from_context: bool = False,
+        **removed: object,
+    ) -> None:
+        if removed:
+            if "payload" in removed:
+                raise TypeError("ToolResult(payload=) is now ToolResult(value=).")
+            raise TypeError(f"ToolResult() has no argument {next(iter(removed))!r}.")
+        self.message = message
+        self.value = value
+        self.success = success
+        self.exclude_value_from_context = exclude_value_from_context
+
+    @classmethod
+    def ok(cls, value: ValueT, message: str = "OK") -> ToolResult[ValueT]:
+        """A success with its value."""
+        return ToolResult(message, value)
+
+    @classmethod
+    def error(cls, message: str) -> ToolResult[Any]:
+        """An expected failure: say what went wrong, why, and what to call next."""
+        return ToolResult(message, None, success=False)
+
+    def render(self) -> str:
+        """The message, a line break and the rendered value; only the message when that is empty or excluded.
+
+        Raises whatever the value's own `render()` raises, and `TypeError` when that gives no text.
+        """
+        if self.value is None or self.exclude_value_from_context:
+            return self.message
+        text = render_value(self.value)
+        return f"{self.message}\n{text}" if text else self.message
+
+
+def render_value(value: object) -> str:
+    """A value as text for the model.
+
+    Its own `render()` if it has one; text as it is; None as nothing; a sequence one item a line; everything else
+    as JSON, with one warning in the log for each dataclass type that has no `render()`.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    render = getattr(value, "render", None)
+    if callable(render) and not isinstance(value, type):
+        return _checked(render(), value)
+    if is_dataclass(value):
+        _warn_once(type(value))
+    elif isinstance(value, Sequence | AbstractSet) and not isinstance(value, bytes | bytearray | memoryview):
+        items = cast(Sequence[object] | AbstractSet[object], value)
+        return "\n".join(render_value(item) for item in items)
+    return _as_json(cast(object, value))
+
+
+def _checked(text: object, value: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{type(value).__name__}.render() must return a str, got {type(text).__name__}.")
+    return text
+
+
+def _as_json(value: object) -> str:
+    try:
+        return dump_json(_plain(value))
+    except SchemaError:
+        logger.warning("A %s has no JSON form; the model reads its repr. Give it a render().", type(value).__name__)
+        return repr(value)
+
+
+def _plain(value: object) -> object:
+    return dict(cast(Mapping[object, object], value)) if isinstance(value, Mapping) else value
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(cls: type) -> None:
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if name not in _warned:
+        _warned.add(name)
+        logger.warning("%s has no render(), so the model reads JSON. Add one to choose the text.", name)
+
+
+__all__ = ["ToolRenderableResult", "ToolResult", "render_value"]
