@@ -1,1 +1,5 @@
-"""."""
+"""Fakes and contract suites for users' own tests, so that nobody needs to patch."""
+
+from .clock import FakeClock
+
+__all__ = ["FakeClock"]
