@@ -84,9 +84,7 @@ def _split(pattern: str) -> list[str]:
         raise PatternError("The glob pattern is too long or has a NUL character; use a shorter, plain one.")
     texts = [text for text in pattern.split("/") if text not in {"", "."}]
     if ".." in texts:
-        raise PathRefusedError(
-            f"The pattern {pattern!a} goes up with '..'; give it from the root, without '..'."
-        )
+        raise PathRefusedError(f"The pattern {pattern!a} goes up with '..'; give it from the root, without '..'.")
     if pattern.startswith("/") and texts[:1] == ["workspace"]:
         del texts[0]
     # "**" twice in a row means the same as once.
@@ -104,9 +102,7 @@ def _compile(text: str) -> str | Match | None:
         raise PatternError(f"The glob pattern has a part that cannot be used, {text!a}: {error}.") from error
 
 
-def walk_glob(
-    tree: Tree, pattern: str, *, path: str = ROOT, gitignore: bool = False
-) -> Iterator[tuple[str, FileKind]]:
+def walk_glob(tree: Tree, pattern: str, *, path: str = ROOT, gitignore: bool = False) -> Iterator[tuple[str, FileKind]]:
     """What matches at or below the directory `path`, with its kind; files come in path order."""
     glob = Glob(pattern)
     ignore = Ignore(tree.chunks) if gitignore else None
@@ -124,9 +120,7 @@ def walk_glob(
                     stack.append((child, child_kind, following, done))
 
 
-def _next(
-    tree: Tree, glob: Glob, path: str, states: States, ignore: Ignore | None
-) -> list[tuple[str, FileKind]]:
+def _next(tree: Tree, glob: Glob, path: str, states: States, ignore: Ignore | None) -> list[tuple[str, FileKind]]:
     names = glob.names(states)
     if names is None:
         return children(tree, path, ignore)

@@ -50,9 +50,7 @@ def grep_files(
                 left = deadline - monotonic()
                 match = compiled.search(text, timeout=left) if left > 0 else _too_slow()
                 if match and not (found and found[-1].line == line and found[-1].path == path):
-                    found.append(
-                        GrepMatch(path, line, _clip(text, match.start(), match.end(), max_line_length))
-                    )
+                    found.append(GrepMatch(path, line, _clip(text, match.start(), match.end(), max_line_length)))
                     if len(found) >= max_matches:
                         return found
             if monotonic() > deadline:
@@ -78,8 +76,7 @@ def _compile(pattern: str, *, ignore_case: bool) -> Pattern[str]:
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:
         raise PatternError(
-            f"{_shown(pattern)} is not a valid regular expression: {error}. "
-            "Escape special characters with a backslash."
+            f"{_shown(pattern)} is not a valid regular expression: {error}. Escape special characters with a backslash."
         ) from error
 
 

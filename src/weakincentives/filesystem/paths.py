@@ -1,6 +1,6 @@
 """One spelling for every path, and the refusal of those that mean something else than they say.
 
-A canonical path is `"."` for the root, else parts joined by `/`, without a leading slash. Every implementation
+A canonical path is `"."` for the root, else parts joined by `/`, without a leading slash. An implementation
 calls `normalise` on each path it is given and works with canonical ones from there on.
 
 Backslashes are ordinary characters, as on any POSIX system, unless they spell a `..`.
@@ -39,8 +39,10 @@ def normalise(path: str) -> str:
     >>> normalise("/workspace//src/./main.py"), normalise("src/main.py/"), normalise("/")
     ('src/main.py', 'src/main.py', '.')
     """
-    if isinstance(path, str) and len(path) <= MAX_PART_BYTES and _plain(path):
-        return path
+    if isinstance(path, str) and len(path) <= MAX_PART_BYTES:
+        rest = path.removeprefix("/workspace/")
+        if _plain(rest):
+            return rest
     return "/".join(_checked_parts(path)) or ROOT
 
 
@@ -66,16 +68,12 @@ def _check_characters(path: str) -> None:
             f"The path {_shown(path)} is not valid Unicode; use a name that can be encoded as UTF-8."
         )
     if len(path) > MAX_PATH_BYTES or len(path.encode()) > MAX_PATH_BYTES:
-        raise PathRefusedError(
-            f"The path {_shown(path)} is over {MAX_PATH_BYTES} bytes long; use a shorter one."
-        )
+        raise PathRefusedError(f"The path {_shown(path)} is over {MAX_PATH_BYTES} bytes long; use a shorter one.")
 
 
 def _check_part(part: str, path: str) -> None:
     if _spells_parent(part):
-        raise PathRefusedError(
-            f"The path {_shown(path)} goes up with '..'; give the path from the root, without '..'."
-        )
+        raise PathRefusedError(f"The path {_shown(path)} goes up with '..'; give the path from the root, without '..'.")
     if len(part) > MAX_PART_BYTES // 4 and len(part.encode()) > MAX_PART_BYTES:
         raise PathRefusedError(
             f"The path {_shown(path)} has a name over {MAX_PART_BYTES} bytes long; use a shorter name."
@@ -153,9 +151,7 @@ def not_a_directory(path: str) -> NotADirectoryError:
 
 def not_empty(path: str) -> OSError:
     """The directory holds something, and `recursive=True` was not given."""
-    return OSError(
-        errno.ENOTEMPTY, "Directory not empty; pass recursive=True to delete all that is in it", path
-    )
+    return OSError(errno.ENOTEMPTY, "Directory not empty; pass recursive=True to delete all that is in it", path)
 
 
 def root_refused(verb: str) -> PathRefusedError:

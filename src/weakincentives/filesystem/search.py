@@ -63,9 +63,7 @@ def _searched(tree: Tree, path: str, glob: str | None, *, gitignore: bool) -> It
     if kind != "directory":
         return [path] if kind == "file" else []
     pattern = "**" if glob is None else glob if "/" in glob else f"**/{glob}"
-    return (
-        found for found, kind in walk_glob(tree, pattern, path=path, gitignore=gitignore) if kind == "file"
-    )
+    return (found for found, kind in walk_glob(tree, pattern, path=path, gitignore=gitignore) if kind == "file")
 
 
 def search_names(tree: Tree, query: str, limit: int | None = None) -> list[str]:

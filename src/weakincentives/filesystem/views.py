@@ -344,9 +344,7 @@ class SubFilesystem:
     def changes(self, since: Any, /) -> FileChanges:
         """See `Filesystem.changes`; only what is in the directory."""
         found = self._fs.changes(since)
-        return FileChanges(
-            self._inside(found.added), self._inside(found.changed), self._inside(found.removed)
-        )
+        return FileChanges(self._inside(found.added), self._inside(found.changed), self._inside(found.removed))
 
     def _inside(self, paths: Sequence[str]) -> tuple[str, ...]:
         if self._base == ROOT:
