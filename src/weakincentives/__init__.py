@@ -1,3 +1,65 @@
-"""Tool calls as transactions: a runtime for LLM agents that must not leave a mess."""
+"""Tool calls as transactions: a runtime for LLM agents that must not leave a mess.
+
+The names below are found on first use, so that importing the package alone (as `wink --help` does) costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .budget import Budget, BudgetTracker, TokenUsage
+    from .deadlines import Deadline
+    from .errors import ParseError, ToolValidationError, WinkError
+    from .results import ToolResult
+    from .run_context import Heartbeat, RunContext
+    from .serde import dump, parse, schema
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Budget": "budget",
+    "BudgetTracker": "budget",
+    "Deadline": "deadlines",
+    "Heartbeat": "run_context",
+    "ParseError": "errors",
+    "RunContext": "run_context",
+    "TokenUsage": "budget",
+    "ToolResult": "results",
+    "ToolValidationError": "errors",
+    "WinkError": "errors",
+    "dump": "serde",
+    "parse": "serde",
+    "schema": "serde",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+__all__ = [
+    "Budget",
+    "BudgetTracker",
+    "Deadline",
+    "Heartbeat",
+    "ParseError",
+    "RunContext",
+    "TokenUsage",
+    "ToolResult",
+    "ToolValidationError",
+    "WinkError",
+    "__version__",
+    "dump",
+    "parse",
+    "schema",
+]

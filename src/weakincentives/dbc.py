@@ -24,7 +24,14 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
-Predicate = Callable[..., object]
+Predicate = (
+    Callable[[], object]
+    | Callable[[Any], object]
+    | Callable[[Any, Any], object]
+    | Callable[[Any, Any, Any], object]
+    | Callable[[Any, Any, Any, Any], object]
+)
+"""By the number of arguments, so that type checkers accept a plain lambda."""
 
 _TOOL_RESULT = re.compile(r"^(\w+\.)*ToolResult\b")
 
@@ -62,7 +69,7 @@ class _Condition:
     message: str
 
     def holds(self, arguments: Mapping[str, object]) -> bool:
-        return bool(self.predicate(*(arguments[name] for name in self.names)))
+        return bool(cast(Any, self.predicate)(*(arguments[name] for name in self.names)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from .serde import dump_json
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 ValueT = TypeVar("ValueT")
 
 
@@ -61,13 +62,13 @@ class ToolResult(Generic[ValueT]):
         self.success = success
         self.exclude_value_from_context = exclude_value_from_context
 
-    @classmethod
-    def ok(cls, value: ValueT, message: str = "OK") -> ToolResult[ValueT]:
+    @staticmethod
+    def ok(value: T, message: str = "OK") -> ToolResult[T]:
         """A success with its value."""
         return ToolResult(message, value)
 
-    @classmethod
-    def error(cls, message: str) -> ToolResult[Any]:
+    @staticmethod
+    def error(message: str) -> ToolResult[Any]:
         """An expected failure: say what went wrong, why, and what to call next."""
         return ToolResult(message, None, success=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from typing import Any, NewType, cast
 
@@ -22,7 +23,9 @@ def adapter(cls: Any) -> TypeAdapter[Any]:
     """
     name = getattr(cls, "__name__", str(cls))
     try:
-        return TypeAdapter(cast(Any, NewType)(name, cls), config=_STRICT)
+        made = TypeAdapter[Any](cast(Any, NewType)(name, cls), config=_STRICT)
+        if not made.pydantic_complete:
+            made.rebuild(force=True, _types_namespace=_callers_names(cls))
     except PydanticUndefinedAnnotation as error:
         raise SchemaError(
             f"{name} uses the name {error.name!r}, which is not defined where its module is read. "
@@ -32,6 +35,19 @@ def adapter(cls: Any) -> TypeAdapter[Any]:
         raise SchemaError(f"{name} has a field with no JSON form: {_first_line(error)}") from error
     except (PydanticUserError, TypeError) as error:
         raise SchemaError(f"{name} cannot be used for typed data: {_first_line(error)}") from error
+    return made
+
+
+def _callers_names(cls: Any) -> dict[str, Any]:
+    """Names that the functions now running in the type's own module know, for types defined inside functions."""
+    names: dict[str, Any] = {}
+    frame = inspect.currentframe()
+    module = getattr(cls, "__module__", None)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == module:
+            names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    return names
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import SchemaError
 
@@ -24,7 +24,7 @@ def dump(value: object) -> Any:
     {'x': 1, 'tags': ['a']}
     """
     try:
-        return to_jsonable_python(value, inf_nan_mode="strings")
+        return from_json(to_json(value, inf_nan_mode="strings"))
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _no_form(value, error) from error
 

@@ -52,8 +52,9 @@ def parse(
     text = data if isinstance(data, str | bytes) else _text_of(data)
     if max_bytes is not None and len(text) > max_bytes:
         raise ParseError([Failure("", f"Input is too long: {len(text)} bytes, at most {max_bytes} are read")])
+    validate = _validator(cls)
     try:
-        return _validator(cls)(text, strict=True, extra=extra)
+        return validate(text, strict=True, extra=extra)
     except ValidationError as error:
         raise ParseError(explain(error, cls, text, extra=extra)) from None
     except Exception as error:  # a `__post_init__` or validator of the user's raised

@@ -1,0 +1,306 @@
+"""Files in memory: a persistent tree whose root is the whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from threading import RLock
+from types import MappingProxyType
+from typing import final
+
+from ..clock import SYSTEM_CLOCK, Clock
+from ..errors import PathRefusedError, SnapshotError
+from .nodes import EMPTY, Directory, File, Node, compare, find, lookup, put, take
+from .paths import (
+    ROOT,
+    file_exists,
+    into_itself,
+    is_a_directory,
+    is_below,
+    join,
+    normalise,
+    not_a_directory,
+    not_empty,
+    root_refused,
+)
+from .protocol import FileChanges, FileKind, FileStat, Filesystem
+from .search import Searching
+from .text import check_chunk_size, check_range, decode, encode
+from .touched import Period, TouchedLog
+from .views import ReadOnlyFilesystem, SubFilesystem
+from .walk import Tree
+
+
+@final
+class MemorySnapshot:
+    """A moment of an `InMemoryFilesystem`. It owns that state: dropping it is enough to free it."""
+
+    __slots__ = ("_log", "_period", "_root")
+
+    def __init__(self, root: Directory, log: TouchedLog, period: Period) -> None:
+        self._root: Directory | None = root
+        self._log = log
+        self._period = period
+
+    def state(self, log: TouchedLog) -> tuple[Directory, Period]:
+        """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
+        if self._log is not log:
+            raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
+        if self._root is None:
+            raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
+        return self._root, self._period
+
+    def release(self) -> None:
+        """Free the state; once is enough, more does nothing."""
+        if self._root is not None:
+            self._root = None
+            self._log.let_go(self._period)
+
+    __del__ = release
+
+
+class InMemoryFilesystem(Searching):
+    """A `Filesystem` that lives and dies with this object.
+
+    A snapshot takes the same short time whatever the number of files, any number may be alive and be restored in
+    any order, and none is kept alive from here: one that is dropped is gone. Reading takes no lock; a search or a
+    stream sees the files of the moment it began.
+
+    >>> fs = InMemoryFilesystem({"src/main.py": "print('hi')"})
+    >>> before = fs.snapshot()
+    >>> fs.delete("src", recursive=True)
+    >>> fs.changes(before).removed
+    ('src/', 'src/main.py')
+    >>> fs.restore(before)
+    >>> fs.read("/workspace/src/main.py")
+    "print('hi')"
+    """
+
+    __slots__ = ("__weakref__", "_clock", "_lock", "_log", "_root")
+
+    def __init__(self, files: Mapping[str, str | bytes] = MappingProxyType({}), *, clock: Clock | None = None) -> None:
+        self._clock = clock or SYSTEM_CLOCK
+        self._lock = RLock()
+        self._log = TouchedLog()
+        self._root = Directory(EMPTY, self._clock.time())
+        for path, content in files.items():
+            self.write(path, content)
+
+    def __repr__(self) -> str:
+        return f"<InMemoryFilesystem at {id(self):#x}>"
+
+    def _tree(self) -> Tree:
+        return _FrozenTree(self._root)
+
+    def _file(self, path: str) -> File:
+        path = normalise(path)
+        node = find(self._root, path)
+        if isinstance(node, Directory):
+            raise is_a_directory(path)
+        return node
+
+    # Reading
+
+    def read(self, path: str, *, encoding: str = "utf-8") -> str:
+        """See `Filesystem.read`."""
+        return decode(self._file(path).content, path, encoding)
+
+    def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        """See `Filesystem.read_bytes`."""
+        check_range(offset, limit)
+        content = self._file(path).content
+        return content[offset : None if limit is None else offset + limit]
+
+    def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
+        """See `Filesystem.stream`."""
+        check_chunk_size(chunk_size)
+        return _pieces(self._file(path).content, chunk_size)
+
+    def exists(self, path: str) -> bool:
+        """See `Filesystem.exists`."""
+        try:
+            return lookup(self._root, normalise(path)) is not None
+        except PathRefusedError:
+            return False
+
+    def stat(self, path: str) -> FileStat:
+        """See `Filesystem.stat`."""
+        path = normalise(path)
+        return _stat(path, find(self._root, path))
+
+    def list(self, path: str = ROOT) -> list[FileStat]:
+        """See `Filesystem.list`."""
+        path = normalise(path)
+        node = find(self._root, path)
+        if isinstance(node, File):
+            raise not_a_directory(path)
+        children = node.children
+        return [_stat(join(path, name), children[name]) for name in sorted(children)]
+
+    def is_readonly(self, path: str) -> bool:
+        """Always False; a path that would be refused raises as everywhere."""
+        normalise(path)
+        return False
+
+    # Writing: the new root is made first and then put in place, so that what raises has changed nothing.
+
+    def write(self, path: str, content: str | bytes) -> None:
+        """See `Filesystem.write`."""
+        data = encode(content)
+        path = normalise(path)
+        with self._lock:
+            old = self._replaceable(path)
+            now = self._clock.time()
+            self._put(path, File(data, now) if old is None else File(data, now, old.mode), now)
+
+    def append(self, path: str, content: str | bytes) -> None:
+        """See `Filesystem.append`."""
+        data = encode(content)
+        path = normalise(path)
+        with self._lock:
+            old = self._replaceable(path)
+            now = self._clock.time()
+            self._put(path, File(data, now) if old is None else File(old.content + data, now, old.mode), now)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """See `Filesystem.delete`."""
+        path = normalise(path)
+        if path == ROOT:
+            raise root_refused("deleted")
+        with self._lock:
+            node = find(self._root, path)
+            if isinstance(node, Directory) and node.children and not recursive:
+                raise not_empty(path)
+            self._root = take(self._root, path, self._clock.time())
+            self._log.note(path)
+
+    def mkdir(self, path: str) -> None:
+        """See `Filesystem.mkdir`."""
+        path = normalise(path)
+        with self._lock:
+            node = lookup(self._root, path)
+            if isinstance(node, File):
+                raise file_exists(path)
+            if node is None:
+                now = self._clock.time()
+                self._put(path, Directory(EMPTY, now), now)
+
+    def copy(self, source: str, target: str) -> None:
+        """See `Filesystem.copy`; modes and times are kept."""
+        source, target = normalise(source), normalise(target)
+        with self._lock:
+            self._put(target, self._transferable(source, target), self._clock.time())
+
+    def move(self, source: str, target: str) -> None:
+        """See `Filesystem.move`; modes and times are kept."""
+        source, target = normalise(source), normalise(target)
+        if source == ROOT:
+            raise root_refused("moved")
+        with self._lock:
+            node = self._transferable(source, target)
+            now = self._clock.time()
+            without = take(self._root, source, now)
+            self._root, topmost = put(without, target, node, now)
+            self._log.note(source)
+            self._log.note(topmost)
+
+    def _put(self, path: str, node: Node, now: float) -> None:
+        self._root, topmost = put(self._root, path, node, now)
+        self._log.note(topmost)
+
+    def _replaceable(self, path: str) -> File | None:
+        node = lookup(self._root, path)
+        if isinstance(node, Directory):
+            raise is_a_directory(path)
+        return node
+
+    def _transferable(self, source: str, target: str) -> Node:
+        node = find(self._root, source)
+        if lookup(self._root, target) is not None:
+            raise file_exists(target)
+        if isinstance(node, Directory) and is_below(target, source):
+            raise into_itself(source, target)
+        return node
+
+    # Going back
+
+    def snapshot(self) -> MemorySnapshot:
+        """See `Filesystem.snapshot`."""
+        with self._lock:
+            return MemorySnapshot(self._root, self._log, self._log.open())
+
+    def restore(self, snapshot: MemorySnapshot, /) -> None:
+        """See `Filesystem.restore`; `SnapshotError` for one that was released or is another filesystem's."""
+        with self._lock:
+            self._root, period = _state(snapshot, self._log)
+            self._log.rewind(period)
+
+    def release(self, snapshot: MemorySnapshot, /) -> None:
+        """See `Filesystem.release`."""
+        with self._lock:
+            snapshot.release()
+
+    def changes(self, since: MemorySnapshot, /) -> FileChanges:
+        """See `Filesystem.changes`; a file written with the bytes it had is not changed."""
+        with self._lock:
+            old, period = _state(since, self._log)
+            new, paths = self._root, self._log.since(period)
+        return compare(old, new, paths)
+
+    # Views
+
+    def readonly(self) -> Filesystem:
+        """See `Filesystem.readonly`."""
+        return ReadOnlyFilesystem(self)
+
+    def sub(self, path: str) -> Filesystem:
+        """See `Filesystem.sub`."""
+        return SubFilesystem(self, path)
+
+
+@final
+class _FrozenTree:
+    """One moment's files, for searching."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, root: Directory) -> None:
+        self._root = root
+
+    def kind(self, path: str, /) -> FileKind | None:
+        node = lookup(self._root, path)
+        return None if node is None else _kind(node)
+
+    def scan(self, path: str, /) -> Iterable[tuple[str, FileKind]]:
+        node = find(self._root, path)
+        assert isinstance(node, Directory)
+        return [(name, _kind(child)) for name, child in node.children.items()]
+
+    def chunks(self, path: str, /) -> Iterator[bytes]:
+        node = find(self._root, path)
+        if isinstance(node, Directory):
+            raise is_a_directory(path)
+        return iter((node.content,))
+
+
+def _state(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:
+    if not isinstance(snapshot, MemorySnapshot):
+        raise SnapshotError(f"A snapshot of this filesystem is needed, not {type(snapshot).__name__}.")
+    return snapshot.state(log)
+
+
+def _kind(node: Node) -> FileKind:
+    return "file" if isinstance(node, File) else "directory"
+
+
+def _stat(path: str, node: Node) -> FileStat:
+    if isinstance(node, File):
+        return FileStat(path, "file", len(node.content), node.modified, node.mode)
+    return FileStat(path, "directory", 0, node.modified, node.mode)
+
+
+def _pieces(content: bytes, size: int) -> Iterator[bytes]:
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
+__all__ = ["InMemoryFilesystem", "MemorySnapshot"]

@@ -1,0 +1,162 @@
+"""The in-memory tree: immutable nodes, so that a root is a snapshot. Every change makes new nodes along one path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from immutables import Map
+
+from .paths import ROOT, join, not_a_directory, not_found
+from .protocol import FileChanges
+
+FILE_MODE = 0o644
+DIRECTORY_MODE = 0o755
+
+
+class File:
+    """Bytes and what `stat` tells of them."""
+
+    __slots__ = ("content", "mode", "modified")
+
+    def __init__(self, content: bytes, modified: float, mode: int = FILE_MODE) -> None:
+        self.content = content
+        self.modified = modified
+        self.mode = mode
+
+
+class Directory:
+    """Children by name, in a persistent map: neither reading nor changing one child touches the others."""
+
+    __slots__ = ("children", "mode", "modified")
+
+    def __init__(self, children: Map[str, Node], modified: float, mode: int = DIRECTORY_MODE) -> None:
+        self.children = children
+        self.modified = modified
+        self.mode = mode
+
+
+Node = File | Directory
+EMPTY: Map[str, Node] = Map()
+
+
+def lookup(root: Directory, path: str) -> Node | None:
+    """What is at the canonical path, or None."""
+    node: Node | None = root
+    if path != ROOT:
+        for name in path.split("/"):
+            if not isinstance(node, Directory):
+                return None
+            node = node.children.get(name)
+    return node
+
+
+def find(root: Directory, path: str) -> Node:
+    """What is at the canonical path; raises as an operating system would."""
+    node = lookup(root, path)
+    if node is None:
+        parent = path.rpartition("/")[0]
+        while parent:
+            above = lookup(root, parent)
+            if isinstance(above, File):
+                raise not_a_directory(path)
+            parent = parent.rpartition("/")[0]
+        raise not_found(path)
+    return node
+
+
+def put(root: Directory, path: str, node: Node, now: float) -> tuple[Directory, str]:
+    """A root that has the node at `path`, and the topmost path that is new or replaced.
+
+    Missing parents are made. Raises `NotADirectoryError` when a file is in the way.
+    """
+    *parents, name = path.split("/")
+    chain = [root]
+    for parent in parents:
+        child = chain[-1].children.get(parent)
+        if child is None:
+            break
+        if isinstance(child, File):
+            raise not_a_directory("/".join(parents[: len(chain)]))
+        chain.append(child)
+    names = [*parents, name]
+    for missing in reversed(names[len(chain) :]):
+        node = Directory(EMPTY.set(missing, node), now)
+    return _rebuild(chain, names, node, now), "/".join(names[: len(chain)])
+
+
+def _rebuild(chain: list[Directory], names: list[str], node: Node, now: float) -> Directory:
+    last = len(chain) - 1
+    for depth in range(last, -1, -1):
+        directory, name = chain[depth], names[depth]
+        # As on a disk, a directory's own time moves when a name comes or goes in it.
+        moved = depth == last and name not in directory.children
+        node = Directory(directory.children.set(name, node), now if moved else directory.modified, directory.mode)
+    assert isinstance(node, Directory)
+    return node
+
+
+def take(root: Directory, path: str, now: float) -> Directory:
+    """A root without what is at `path`, which must be there."""
+    parent, _, name = path.rpartition("/")
+    above = find(root, parent or ROOT)
+    assert isinstance(above, Directory)
+    emptied = Directory(above.children.delete(name), now, above.mode)
+    return put(root, parent, emptied, now)[0] if parent else emptied
+
+
+def compare(old: Directory, new: Directory, paths: set[str]) -> FileChanges:
+    """What differs at or below the paths; what is elsewhere is not looked at."""
+    added: set[str] = set()
+    changed: set[str] = set()
+    removed: set[str] = set()
+    pending = [(path, lookup(old, path), lookup(new, path)) for path in paths]
+    while pending:
+        path, before, after = pending.pop()
+        if before is after:
+            continue
+        if isinstance(before, Directory) and isinstance(after, Directory):
+            if before.mode != after.mode:
+                changed.add(f"{path}/")
+            pending.extend(_differing(path, before, after))
+        elif isinstance(before, File) and isinstance(after, File):
+            if before.mode != after.mode or before.content != after.content:
+                changed.add(path)
+        else:
+            removed.update(_all_below(path, before))
+            added.update(_all_below(path, after))
+    return FileChanges(tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)))
+
+
+def _differing(path: str, before: Directory, after: Directory) -> Iterator[tuple[str, Node | None, Node | None]]:
+    for name, node in before.children.items():
+        other = after.children.get(name)
+        if other is not node:
+            yield join(path, name), node, other
+    for name, node in after.children.items():
+        if name not in before.children:
+            yield join(path, name), None, node
+
+
+def _all_below(path: str, node: Node | None) -> Iterator[str]:
+    pending = [] if node is None else [(path, node)]
+    while pending:
+        path, node = pending.pop()
+        if isinstance(node, File):
+            yield path
+        else:
+            yield f"{path}/"
+            pending.extend((join(path, name), child) for name, child in node.children.items())
+
+
+__all__ = [
+    "DIRECTORY_MODE",
+    "EMPTY",
+    "Directory",
+    "File",
+    "Node",
+    "compare",
+    "find",
+    "lookup",
+    "put",
+    "take",
+]

@@ -1,0 +1,217 @@
+"""The resources of a run: built on first use, closed when the run is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self, TypeVar, final, overload
+
+from .binding import Binding
+from .lifetime import Owned, Root, end
+from .resolution import MISSING, get_awaiting, get_blocking
+from .tool_scope import ToolScope
+from .waiting import Blocking, block_on, way_of_waiting
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+@final
+class ResourceContext:
+    """Live resources; made by `ResourceRegistry.open()`.
+
+    It opens when it is entered or first used. `with` blocks nest; the outermost one closes it on leaving: what was
+    built is closed, newest first, and instances handed in are left alone. Entering it again opens it anew, with
+    fresh singletons. Used while closed it raises `ResourcesClosedError`.
+
+    A resource that fails to close is logged, the others are closed all the same, and the errors are kept in
+    `close_errors`; they never replace the error that ended the block. Safe to use from any thread.
+    """
+
+    __slots__ = ("_bindings", "_depth", "_errors", "_lock", "_ready", "_root", "_used")
+
+    def __init__(self, bindings: Mapping[Any, Binding[Any]]) -> None:
+        self._bindings = bindings
+        self._lock = RLock()
+        self._depth = 0
+        self._used = False
+        self._errors: tuple[BaseException, ...] = ()
+        # A closed stand-in until it is opened, so that every method finds a root.
+        self._root = Root(bindings, 0, self._lock)
+        self._root.seal()
+        self._ready = self._root.ready
+
+    @overload
+    def get(self, resource_type: type[T], /) -> T: ...
+    @overload
+    def get(self, resource_type: type[T], /, default: D) -> T | D: ...
+    def get(self, resource_type: type[Any], /, default: Any = MISSING) -> Any:
+        """The resource, built on first use.
+
+        Raises `UnboundResourceError` when nothing is bound and there is no default, `ProviderError` when it could
+        not be built (the next `get` tries again), `ResourceCycleError`, and `ResourceScopeError` for a TOOL_CALL
+        resource, which lives in a `tool_scope()`.
+        """
+        try:
+            return self._ready[resource_type]
+        except KeyError:
+            return get_blocking(self._opened(), resource_type, default)
+
+    @overload
+    async def aget(self, resource_type: type[T], /) -> T: ...
+    @overload
+    async def aget(self, resource_type: type[T], /, default: D) -> T | D: ...
+    async def aget(self, resource_type: type[Any], /, default: Any = MISSING) -> Any:
+        """Like `get`, for async code: async providers, and builds under way elsewhere, are awaited."""
+        try:
+            return self._ready[resource_type]
+        except KeyError:
+            pass
+        if not self._used:
+            await self.aopen()
+        return await get_awaiting(self._opened(), resource_type, default)
+
+    def __contains__(self, resource_type: object, /) -> bool:
+        return resource_type in self._bindings
+
+    def tool_scope(self, *, overrides: Mapping[Any, object] | None = None) -> ToolScope:
+        """A resolver for one tool call: TOOL_CALL resources are fresh in it and closed at its end.
+
+        `overrides` win over bindings in what is asked of the scope and of the providers of its own resources, but
+        not in SINGLETONs, which outlive the call. They are never closed. Use it as `with ctx.tool_scope() as r:`.
+        """
+        root = self._root
+        return ToolScope(self._opened() if root.closed else root, overrides)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether resources can be had without opening it again."""
+        return not self._root.closed
+
+    @property
+    def close_errors(self) -> tuple[BaseException, ...]:
+        """What went wrong in closing and discarding since it was last opened; empty when nothing did."""
+        return self._errors
+
+    def snapshotables(self) -> tuple[Any, ...]:
+        """What is alive and can be taken back: instances handed in, and built ones in order of birth, each once."""
+        return self._root.snapshotables
+
+    def mark(self) -> int:
+        """A point in time for `born_since` and `discard`; nothing was built between two marks that are equal."""
+        return self._root.births
+
+    def born_since(self, mark: int) -> tuple[object, ...]:
+        """What was built for the context after the mark, oldest first; resources of tool scopes are not counted."""
+        return tuple(item.value for item in self._root.born_since(mark))
+
+    def discard(self, mark: int) -> None:
+        """Close what was built for the context after the mark, newest first, and forget it: `get` builds it anew."""
+        root = self._root
+        if root.births != mark:
+            self._errors += block_on(end(root, root.take_since(mark), Blocking(root.portal)))
+
+    async def adiscard(self, mark: int) -> None:
+        """Like `discard`, for async code."""
+        root = self._root
+        if root.births != mark:
+            self._errors += await end(root, root.take_since(mark), way_of_waiting(root.portal))
+
+    def open(self) -> Self:
+        """Open it, unless it is open, and build what is eager; when that fails it is closed again."""
+        root = self._begin()
+        if root is not None:
+            try:
+                for key in root.eager:
+                    get_blocking(root, key, MISSING)
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    async def aopen(self) -> Self:
+        """Like `open`, for async code."""
+        root = self._begin()
+        if root is not None:
+            try:
+                for key in root.eager:
+                    await get_awaiting(root, key, MISSING)
+            except BaseException:
+                await self.aclose()
+                raise
+        return self
+
+    def close(self) -> None:
+        """Close it now, however deeply it was entered; closing twice does nothing."""
+        root, owned = self._seal()
+        if root is not None:
+            self._errors += block_on(end(root, owned, Blocking(root.portal)))
+
+    async def aclose(self) -> None:
+        """Like `close`, preferring each resource's `aclose()`."""
+        root, owned = self._seal()
+        if root is not None:
+            self._errors += await end(root, owned, way_of_waiting(root.portal))
+
+    def _begin(self) -> Root | None:
+        """Start a new life, and return it; None when there is one."""
+        with self._lock:
+            if not self._root.closed:
+                return None
+            self._used = True
+            self._errors = ()
+            self._root = Root(self._bindings, self._root.births, self._lock)
+            self._ready = self._root.ready
+            return self._root
+
+    def _seal(self) -> tuple[Root | None, list[Owned]]:
+        with self._lock:
+            root = self._root
+            return (None, []) if root.closed else (root, root.seal())
+
+    def _opened(self) -> Root:
+        """The open life; opens a context that was never used, and refuses one that was closed."""
+        if not self._used:
+            self.open()
+        self._root.check_open()
+        return self._root
+
+    def _leave(self) -> bool:
+        """Count one `with` block less; True when it was the outermost."""
+        with self._lock:
+            self._depth -= 1
+            return self._depth == 0
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._depth += 1
+        try:
+            return self.open()
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._leave():
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        with self._lock:
+            self._depth += 1
+        try:
+            return await self.aopen()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._leave():
+            await self.aclose()
+
+
+__all__ = ["ResourceContext"]

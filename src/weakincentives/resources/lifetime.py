@@ -1,0 +1,213 @@
+"""A span during which resources live: what is ready in it, what it owns, and how it ends.
+
+`Root` is one opening of a context, a plain `Lifetime` one tool scope. Everything is changed under the root's lock,
+and no foreign code ever runs while it is held.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from inspect import isawaitable
+from threading import RLock
+from typing import Any, final
+
+from ..errors import ResourcesClosedError
+from .binding import Binding, Given, Scope
+from .build import Build
+from .forms import is_snapshotable, name_of, own_method
+from .portal import Portal
+from .waiting import Waiting
+
+_log = logging.getLogger("weakincentives.resources")
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Owned:
+    """One resource that was built here; `serial` counts births. An `alias` belongs to another binding."""
+
+    value: object
+    resource_type: type[Any]
+    serial: int
+    loop: AbstractEventLoop | None
+    closing: bool
+    snapshotable: bool
+    alias: bool = False
+
+
+class Lifetime:
+    """What one tool scope has built. `ready` is found by type; `owned` is in order of birth."""
+
+    __slots__ = ("building", "closed", "owned", "ready", "root")
+
+    def __init__(self, root: Root, ready: dict[Any, Any]) -> None:
+        self.root = root
+        self.ready = ready
+        self.owned: list[Owned] = []
+        self.building: dict[Any, Build] = {}
+        self.closed = False
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is a context's own lifetime and not a tool scope's."""
+        return self.root is self
+
+    def check_open(self) -> None:
+        """Raise when it is over."""
+        if self.root.closed:
+            raise ResourcesClosedError(
+                "The resources are closed. Use them inside `with registry.open() as ctx:`, or enter the context again."
+            )
+        if self.closed:
+            raise ResourcesClosedError(
+                "This tool scope is over, and its resources are closed. Open a new one with `ctx.tool_scope()`."
+            )
+
+    def find(self, wanted: Any, missing: Any) -> Any:
+        """What is ready here or in the context around."""
+        found = self.ready.get(wanted, missing)
+        return found if found is not missing or self.is_root else self.root.ready.get(wanted, missing)
+
+    def admit(self, value: object, build: Build, *, alias: bool) -> None:
+        """Share a built resource, and own it unless another binding does."""
+        self.check_open()
+        root, binding = self.root, build.binding
+        prototype = binding.scope is Scope.PROTOTYPE
+        if not prototype:
+            self.ready[binding.resource_type] = value
+        closing = not alias and any(own_method(value, name) for name in ("close", "aclose"))
+        # A prototype nobody must close is its user's alone, or a million of them would be kept alive. Inside a
+        # singleton it lives on, so its state has to be taken back with everything else.
+        lasting = not alias and (not prototype or build.for_singleton) and is_snapshotable(value)
+        if closing or lasting or not prototype:
+            root.births += self.is_root
+            self.owned.append(Owned(value, binding.resource_type, root.births, build.loop, closing, lasting, alias))
+            if not alias:
+                root.ids.add(id(value))
+            if lasting and self.is_root:
+                root.snapshotables += (value,)
+
+    def seal(self) -> list[Owned]:
+        """End it: nothing is found or admitted any more. Returns what is left to close."""
+        owned, self.owned = self.owned, []
+        self.closed = True
+        self.ready.clear()
+        self.forget(owned)
+        return owned
+
+    def forget(self, owned: Sequence[Owned]) -> None:
+        """Make these strangers again, so that the next `get` builds anew."""
+        for item in owned:
+            if self.ready.get(item.resource_type) is item.value:
+                del self.ready[item.resource_type]
+            if not item.alias:
+                self.root.ids.discard(id(item.value))
+
+
+@final
+class Root(Lifetime):
+    """One opening of a context."""
+
+    __slots__ = ("bindings", "births", "eager", "eager_tools", "given", "ids", "lock", "portal_", "snapshotables")
+
+    def __init__(self, bindings: Mapping[Any, Binding[Any]], births: int, lock: RLock) -> None:
+        given = {key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, Given)}
+        super().__init__(self, dict(given))
+        self.bindings = bindings
+        self.births = births
+        self.lock = lock
+        self.portal_: Portal | None = None
+        self.ids = {id(value) for value in given.values()}
+        self.given = _given_snapshotables(given)
+        self.snapshotables = self.given
+        self.eager = tuple(key for key, item in bindings.items() if item.eager and item.scope is Scope.SINGLETON)
+        self.eager_tools = tuple(key for key, item in bindings.items() if item.eager and item.scope is Scope.TOOL_CALL)
+
+    def seal(self) -> list[Owned]:
+        """End it; the instances handed in stay alive, being their owners'."""
+        self.snapshotables = self.given
+        return super().seal()
+
+    def portal(self) -> Portal:
+        """Our own event loop, started when first needed."""
+        with self.lock:
+            if self.portal_ is None:
+                self.portal_ = Portal()
+            return self.portal_
+
+    def stop_portal(self) -> None:
+        """End our own event loop, if there is one."""
+        with self.lock:
+            portal, self.portal_ = self.portal_, None
+        if portal is not None:
+            portal.stop()
+
+    def born_since(self, mark: int) -> list[Owned]:
+        """What was built after the mark, oldest first."""
+        with self.lock:
+            count = len(self.owned)
+            while count and self.owned[count - 1].serial > mark:
+                count -= 1
+            return self.owned[count:]
+
+    def take_since(self, mark: int) -> list[Owned]:
+        """Forget what was built after the mark; returns it for closing."""
+        with self.lock:
+            taken = self.born_since(mark)
+            del self.owned[len(self.owned) - len(taken) :]
+            self.forget(taken)
+            self.snapshotables = (*self.given, *(item.value for item in self.owned if item.snapshotable))
+            return taken
+
+
+def _given_snapshotables(given: Mapping[Any, object]) -> tuple[Any, ...]:
+    """The instances handed in whose state can be taken back, each once."""
+    return tuple({id(value): value for value in given.values() if is_snapshotable(value)}.values())
+
+
+async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
+    """Close what is owned no more; after a context's end nothing of our own event loop may stay either."""
+    try:
+        return await _close_all(owned, waiting)
+    finally:
+        if root.closed:
+            root.stop_portal()
+
+
+async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
+    """Close newest first, every one, whatever the others do; errors are logged and returned.
+
+    An interrupt or cancellation does not stop the round either; it is raised when the round is over.
+    """
+    errors: list[BaseException] = []
+    interrupt: BaseException | None = None
+    for item in reversed(owned):
+        if not item.closing:
+            continue
+        try:
+            await _close_one(item.value, item.loop, waiting)
+        except Exception as error:  # noqa: BLE001 - a resource's own code
+            _log.error("Closing the resource %s failed.", name_of(item.resource_type), exc_info=error)
+            errors.append(error)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            interrupt = interrupt or error
+    if interrupt is not None:
+        raise interrupt
+    return tuple(errors)
+
+
+async def _close_one(value: object, loop: AbstractEventLoop | None, waiting: Waiting) -> None:
+    """Call its `close()` or `aclose()`, whichever suits the way of waiting, and wait for it."""
+    for name in waiting.closers:
+        method = own_method(value, name)
+        if method is not None:
+            result = method()
+            if isawaitable(result):
+                await waiting.finish_on(result, loop, f"{type(value).__name__}.{name}()")
+            return
+
+
+__all__ = ["Lifetime", "Owned", "Root", "end"]

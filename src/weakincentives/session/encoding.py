@@ -1,0 +1,171 @@
+"""Values as JSON data and back, proved at once to come back as they were.
+
+Pydantic writes and reads what a class declares. What a class leaves open (a field of type `object`, a subclass in
+the place of its base) would come back as a bare dict, so it is found by comparing, and written once more as a patch
+with its own type's name. A value that still does not come back equal is refused when it is saved, not when
+it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, cast
+from uuid import UUID
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from ..errors import SessionFormatError
+
+Path = tuple[str | int, ...]
+Encoded = tuple[Any, list[Any]]
+"""JSON data and the patches to it."""
+
+
+def type_name(cls: type[object]) -> str:
+    """How a class is named in saved text."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def class_of(value: object) -> type[object]:
+    """The class of a value of which nothing is known."""
+    return type(value)
+
+
+PLAIN_TYPES: Mapping[str, type[Any]] = {
+    type_name(cls): cls
+    for cls in (tuple, list, dict, set, frozenset, bytes, datetime, date, time, timedelta, Decimal, UUID)
+}
+"""Types that may stand in an open field without being named in `types=`."""
+
+
+@lru_cache(maxsize=512)
+def adapter_of(cls: type[Any]) -> TypeAdapter[Any]:
+    """Pydantic's adapter of a class. Raises SessionFormatError for a class it cannot handle."""
+    try:
+        return TypeAdapter(cls)
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise SessionFormatError(
+            f"{type_name(cls)} cannot be saved: {_first_line(error)}. "
+            "Hold plain data in it: a dataclass of JSON-like fields."
+        ) from error
+
+
+def encode(value: Any) -> Encoded:
+    """The value as JSON data with patches. Raises SessionFormatError when it would not come back equal."""
+    data, patches, _ = _encode(value)
+    return data, patches
+
+
+def decode(cls: type[Any], data: Any, patches: list[Any], find: Callable[[str], type[Any]]) -> Any:
+    """The value that `encode` wrote; `find` gives the class of a name or raises SessionFormatError."""
+    for path, name, part_data, part_patches in patches:
+        _put(data, path, decode(find(name), part_data, part_patches, find))
+    try:
+        return adapter_of(cls).validate_python(data)
+    except ValidationError as error:
+        raise SessionFormatError(f"The data does not fit {type_name(cls)}: {_explain(error)}.") from error
+
+
+def _encode(value: Any) -> tuple[Any, list[Any], Any]:
+    """The data, the patches, and what comes back from them."""
+    cls = class_of(value)
+    data = _dump(cls, value)
+    loaded = decode(cls, data, [], _unknown)
+    differences = list(_differences(value, loaded, ()))
+    if not differences:
+        return data, [], loaded
+    patches: list[Any] = []
+    patched = _dump(cls, value)
+    for path, part in differences:
+        if not path:
+            raise SessionFormatError(f"A {type_name(cls)} cannot be saved: it does not come back as it was.")
+        part_data, part_patches, part_back = _encode(part)
+        patches.append([list(path), type_name(class_of(part)), part_data, part_patches])
+        _put(data, path, None)
+        _put(patched, path, part_back)
+    back = decode(cls, patched, [], _unknown)
+    for path, part in _differences(value, back, ()):
+        raise SessionFormatError(
+            f"A {type_name(cls)} cannot be saved: {_dotted(path)} holds a {type(part).__qualname__}, "
+            "which its declared type does not keep."
+        )
+    return data, patches, back
+
+
+def _dump(cls: type[Any], value: Any) -> Any:
+    try:
+        return adapter_of(cls).dump_python(value, mode="json", warnings="none")
+    except (PydanticSerializationError, UnicodeDecodeError) as error:
+        raise SessionFormatError(f"A {type_name(cls)} cannot be saved: {_first_line(error)}.") from error
+
+
+def _unknown(name: str) -> type[Any]:
+    raise SessionFormatError(f"No class for {name}.")  # pragma: no cover - only called for patches
+
+
+def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """The topmost places where something else came back, with what was saved there."""
+    if type(saved) is not type(loaded):
+        if not _same_plain(saved, loaded):
+            yield path, saved
+        return
+    parts = _parts(saved)
+    if parts is None:
+        if not _same_plain(saved, loaded):
+            yield path, saved
+        return
+    others = _parts(loaded) or {}
+    if parts.keys() != others.keys():
+        yield path, saved
+        return
+    for key, part in parts.items():
+        yield from _differences(part, others[key], (*path, key))
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """The parts of a value that has some, by the key they have in JSON data."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, BaseModel):
+        return dict(value)
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value)
+    if isinstance(value, list | tuple):
+        return dict(enumerate(cast("list[Any]", value)))
+    return None
+
+
+def _same_plain(saved: Any, loaded: Any) -> bool:
+    # Equality lets 1 come back as 1.0 where a float is declared; the second test is for NaN.
+    return bool(saved == loaded) or (saved != saved and loaded != loaded)  # noqa: PLR0124
+
+
+def _put(data: Any, path: Sequence[str | int], value: Any) -> None:
+    try:
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = value
+    except (KeyError, IndexError, TypeError) as error:
+        raise SessionFormatError(f"The data has no place {_dotted(path)}.") from error
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    return ".".join(map(str, path))
+
+
+def _explain(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{_dotted(p['loc']) or 'the value'}: {p['msg']}" for p in problems[:5])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+__all__ = ["PLAIN_TYPES", "Encoded", "adapter_of", "class_of", "decode", "encode", "type_name"]

@@ -1,0 +1,154 @@
+"""Events and who hears of them: slice policies, subscribers, and what came of telling them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from inspect import iscoroutinefunction
+from threading import Lock
+from typing import Any, NamedTuple, Protocol, TypeVar, final, runtime_checkable
+
+E = TypeVar("E")
+
+EventHandler = Callable[[E], object]
+"""A subscriber: called with the event, in the thread that dispatched it; what it returns is ignored."""
+
+_logger = logging.getLogger(__name__)
+
+
+class SlicePolicy(Enum):
+    """What a restore does to a slice.
+
+    A class names its own policy with a class variable, which its subclasses inherit:
+
+    >>> from dataclasses import dataclass
+    >>> from typing import ClassVar
+    >>> @dataclass(frozen=True)
+    ... class Audited:
+    ...     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    ...     what: str
+    """
+
+    STATE = "state"
+    """Working state: taken back by a restore. The default."""
+    LOG = "log"
+    """History: append-only, and never taken back."""
+
+
+class DispatchResult(NamedTuple):
+    """What came of telling the subscribers.
+
+    Attributes:
+        event: the event.
+        handled: the handlers that returned, in the order in which they ran.
+        errors: the handlers that raised, each with its exception; they are logged already.
+    """
+
+    event: object
+    handled: tuple[EventHandler[Any], ...]
+    errors: tuple[tuple[EventHandler[Any], Exception], ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no handler failed."""
+        return not self.errors
+
+
+@runtime_checkable
+class Dispatcher(Protocol):
+    """Tells subscribers of events. It holds no state of the session: dispatching here changes no slice."""
+
+    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> None:
+        """Call `handler` with every later event that is an instance of `event_type`; twice is once."""
+        ...
+
+    def unsubscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
+        """Call it no more; says whether it was subscribed."""
+        ...
+
+    def dispatch(self, event: object, /) -> DispatchResult:
+        """Call the subscribers of `event`; whatever they raise is in the result, never raised."""
+        ...
+
+
+@final
+class InProcessDispatcher:
+    """Calls subscribers at once, in the dispatching thread, in the order in which they subscribed.
+
+    Subscribers match by `isinstance`: one of `object` hears everything. No lock is held while they run, so they may
+    dispatch, subscribe and unsubscribe; who subscribes during a dispatch hears of the next event. One that raises an
+    Exception is logged with its traceback and reported in the result, and the others still run; KeyboardInterrupt and
+    its like pass through at once. Safe to use from any thread.
+
+    >>> bus = InProcessDispatcher()
+    >>> bus.subscribe(int, lambda number: print("got", number))
+    >>> bus.dispatch(7).ok, bus.dispatch("seven").handled
+    got 7
+    (True, ())
+    """
+
+    __slots__ = ("_lock", "_routes", "_subscriptions")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._subscriptions: tuple[tuple[type[Any], EventHandler[Any]], ...] = ()
+        self._routes: dict[type[Any], tuple[EventHandler[Any], ...]] = {}
+
+    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> None:
+        """Call `handler` with every later event that is an instance of `event_type`; twice is once.
+
+        Raises TypeError for an `async def` handler: nobody would await it.
+        """
+        if not isinstance(event_type, type):
+            raise TypeError(f"Subscribe to a class, not to {event_type!r}.")
+        if iscoroutinefunction(handler):
+            raise TypeError(
+                f"{_name(handler)} is async, but subscribers are called, not awaited; "
+                "subscribe a plain function that schedules the work."
+            )
+        with self._lock:
+            if (event_type, handler) not in self._subscriptions:
+                self._subscriptions = (*self._subscriptions, (event_type, handler))
+                self._routes = {}
+
+    def unsubscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
+        """Call it no more; says whether it was subscribed. A dispatch under way may still call it."""
+        with self._lock:
+            kept = tuple(entry for entry in self._subscriptions if entry != (event_type, handler))
+            removed = len(kept) < len(self._subscriptions)
+            self._subscriptions = kept
+            self._routes = {}
+        return removed
+
+    def dispatch(self, event: object, /) -> DispatchResult:
+        """Call the subscribers of `event`; whatever they raise is in the result, never raised."""
+        handlers = self._routes.get(type(event))
+        if handlers is None:
+            handlers = self._route(type(event))
+        if not handlers:
+            return DispatchResult(event, (), ())
+        handled: list[EventHandler[Any]] = []
+        errors: list[tuple[EventHandler[Any], Exception]] = []
+        for handler in handlers:
+            try:
+                handler(event)
+            except Exception as error:  # subscribers are foreign code
+                _logger.exception("Subscriber %s failed on %s", _name(handler), type(event).__qualname__)
+                errors.append((handler, error))
+            else:
+                handled.append(handler)
+        return DispatchResult(event, tuple(handled), tuple(errors))
+
+    def _route(self, event_type: type[Any]) -> tuple[EventHandler[Any], ...]:
+        with self._lock:
+            handlers = tuple(handler for wanted, handler in self._subscriptions if issubclass(event_type, wanted))
+            self._routes[event_type] = handlers
+        return handlers
+
+
+def _name(handler: object) -> str:
+    return ascii(getattr(handler, "__qualname__", type(handler).__qualname__)).strip("'")
+
+
+__all__ = ["DispatchResult", "Dispatcher", "EventHandler", "InProcessDispatcher", "SlicePolicy"]

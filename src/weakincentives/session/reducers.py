@@ -1,0 +1,159 @@
+"""Reducers: pure functions from a slice's content and an event to an operation.
+
+`(view, event) -> Append | Extend | Replace | Clear`. A reducer runs under the session's lock, so it must be quick and
+must not write to the session (that raises). One that raises makes the dispatch raise `ReducerError`, and nothing of
+that dispatch is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any, TypeVar, cast, final
+
+from .operations import Append, Clear, Extend, Replace, SliceOp
+from .vector import Vector
+
+T = TypeVar("T")
+E = TypeVar("E")
+S = TypeVar("S")
+
+Reducer = Callable[[Vector[T], E], SliceOp[T]]
+"""`(view, event) -> operation`. The view never changes; keeping it is safe."""
+
+_MARK = "__wink_reducer_on__"
+
+
+def append_all(view: Vector[T], event: T, /) -> SliceOp[T]:
+    """Add the event to the slice: what happens to an event without reducers.
+
+    >>> append_all(Vector([1]), 2)
+    Append(value=2)
+    """
+    del view
+    return Append(event)
+
+
+def replace_latest(view: Vector[T], event: T, /) -> SliceOp[T]:
+    """Keep the event alone: a slice that holds one current value.
+
+    >>> replace_latest(Vector([1]), 2)
+    Replace(values=(2,))
+    """
+    del view
+    return Replace((event,))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _UpsertBy:
+    key: Callable[[Any], Hashable]
+
+    def __call__(self, view: Vector[Any], event: Any, /) -> SliceOp[Any]:
+        wanted = self.key(event)
+        # Newest first: what changes again is mostly what changed last.
+        for back, item in enumerate(reversed(view), 1):
+            if self.key(item) == wanted:
+                return Replace(view.set(len(view) - back, event))
+        return Append(event)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _ReplaceLatestBy:
+    key: Callable[[Any], Hashable]
+
+    def __call__(self, view: Vector[Any], event: Any, /) -> SliceOp[Any]:
+        wanted = self.key(event)
+        return Replace(view.without(lambda item: self.key(item) == wanted).append(event))
+
+
+def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
+    """One item a key: an event takes the place of the newest item with its key, or is added at the end.
+
+    Finding the place is linear in the slice, from its end; putting the event there is not.
+
+    >>> first_letter = upsert_by(lambda word: word[0])
+    >>> first_letter(Vector(["ant", "bee"]), "asp").values
+    Vector(['asp', 'bee'])
+    """
+    return _UpsertBy(key)
+
+
+def replace_latest_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
+    """One item a key, newest last: items with the event's key go, and the event is added at the end.
+
+    >>> first_letter = replace_latest_by(lambda word: word[0])
+    >>> first_letter(Vector(["ant", "bee"]), "asp").values
+    Vector(['bee', 'asp'])
+    """
+    return _ReplaceLatestBy(key)
+
+
+def reducer(*, on: type[E]) -> Callable[[Callable[[S, E], S | SliceOp[S]]], Callable[[S, E], S | SliceOp[S]]]:
+    """Make a method of a frozen dataclass the reducer of `on` events, once `session.install` has been told of it.
+
+    The method gets the latest state as `self` (the initial one while the slice is empty) and the event. It returns
+    the new state, which becomes the slice's only item, or an operation. It may be decorated for several events.
+    """
+    if not isinstance(on, type):
+        raise TypeError(f"@reducer(on=...) takes an event class, not {on!r}.")
+
+    def mark(method: Callable[[S, E], S | SliceOp[S]]) -> Callable[[S, E], S | SliceOp[S]]:
+        setattr(method, _MARK, (*getattr(method, _MARK, ()), on))
+        return method
+
+    return mark
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MethodReducer:
+    """A method of an installed state type, as a reducer of its slice."""
+
+    state_type: type[Any]
+    name: str
+    initial: Vector[Any] = field(compare=False)
+
+    def __call__(self, view: Vector[Any], event: Any, /) -> SliceOp[Any]:
+        """Call the method on the latest state."""
+        states = view or self.initial
+        outcome = getattr(states[-1], self.name)(event)
+        if isinstance(outcome, self.state_type):
+            return Replace((outcome,))
+        if type(outcome) in (Append, Extend, Replace, Clear):
+            return cast("SliceOp[Any]", outcome)
+        raise TypeError(
+            f"{self.state_type.__qualname__}.{self.name} must return a {self.state_type.__qualname__} or an "
+            f"operation, but returned {type(outcome).__qualname__}"
+        )
+
+
+def reducer_methods(state_type: type[Any]) -> list[tuple[type[Any], str]]:
+    """The (event type, method name) pairs of a state type, bases first, in the order of their definition.
+
+    Raises TypeError when it is no frozen dataclass or has no such method.
+    """
+    params = getattr(state_type, "__dataclass_params__", None)
+    if not is_dataclass(state_type) or not getattr(params, "frozen", False):
+        raise TypeError(f"{state_type.__qualname__} must be a frozen dataclass to be installed.")
+    names = dict.fromkeys(name for base in reversed(state_type.__mro__) for name in vars(base))
+    pairs: list[tuple[type[Any], str]] = []
+    for name in names:
+        marks: tuple[type[Any], ...] = getattr(getattr(state_type, name, None), _MARK, ())
+        pairs += [(event_type, name) for event_type in marks]
+    if not pairs:
+        raise TypeError(f"{state_type.__qualname__} has no method decorated with @reducer(on=Event).")
+    return pairs
+
+
+__all__ = [
+    "MethodReducer",
+    "Reducer",
+    "append_all",
+    "reducer",
+    "reducer_methods",
+    "replace_latest",
+    "replace_latest_by",
+    "upsert_by",
+]
