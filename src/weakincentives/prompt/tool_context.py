@@ -6,8 +6,13 @@ from typing import Any, NoReturn, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
-from ..filesystem.protocol import Filesystem
+from ..filesystem import Filesystem
+from ..resources import Resolver, ResourceRegistry
 from ..run_context import Heartbeat, RunContext
+from ..session import Session, SessionProtocol
+from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
+
+_NO_RESOURCES = ResourceRegistry()
 
 
 class _Fields:
@@ -28,12 +33,12 @@ class _Fields:
         "tool_name",
     )
 
-    prompt: Any
-    rendered_prompt: Any
-    adapter: Any
-    session: Any
+    prompt: PromptProtocol[Any] | None
+    rendered_prompt: RenderedPromptProtocol[Any] | None
+    adapter: ProviderAdapterProtocol[Any] | None
+    session: SessionProtocol
     deadline: Deadline | None
-    resources: Any
+    resources: Resolver
     heartbeat: Heartbeat | None
     run_context: RunContext | None
     call_id: str | None
@@ -47,20 +52,38 @@ class ToolContext(_Fields):
     """Everything a handler may touch; made for one call and worthless after it.
 
     Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
-    field has a default, so that a test names only what its handler uses. Fields cannot be set.
+    field has a default, so that a test names only what its handler uses: a session of its own, no resources. Fields
+    cannot be set.
+
+    Attributes:
+        prompt: the prompt being executed.
+        rendered_prompt: what the model was sent, when there is such a thing.
+        adapter: who talks to the model.
+        session: the state, by type; `session.dispatcher` is where events are published.
+        deadline: when the run must be over.
+        resources: what was bound for handlers, by type.
+        heartbeat: see `beat`.
+        run_context: the run's correlation ids.
+        call_id: the model's id of this call.
+        tool_name: the tool that is called.
+        idempotency_key: under which key the call is recorded, to be passed on to services that take one.
+
+    >>> context = ToolContext(resources=ResourceRegistry.build({str: "hello"}))
+    >>> context.resources.get(str), context.filesystem, context.budget_tracker
+    ('hello', None, None)
     """
 
     __slots__ = ()
 
     def __new__(  # noqa: PLR0917 - the documents' order; nobody passes them by position
         cls,
-        prompt: Any = None,
-        rendered_prompt: Any = None,
-        adapter: Any = None,
-        session: Any = None,
+        prompt: PromptProtocol[Any] | None = None,
+        rendered_prompt: RenderedPromptProtocol[Any] | None = None,
+        adapter: ProviderAdapterProtocol[Any] | None = None,
+        session: SessionProtocol | None = None,
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
-        resources: Any = None,
+        resources: Resolver | ResourceRegistry | None = None,
         heartbeat: Heartbeat | None = None,
         run_context: RunContext | None = None,
         *,
@@ -75,9 +98,9 @@ class ToolContext(_Fields):
         self.prompt = prompt
         self.rendered_prompt = rendered_prompt
         self.adapter = adapter
-        self.session = session
+        self.session = Session() if session is None else session
         self.deadline = deadline
-        self.resources = resources
+        self.resources = _NO_RESOURCES if resources is None else resources
         self.heartbeat = heartbeat
         self.run_context = run_context
         self.call_id = call_id
@@ -96,17 +119,18 @@ class ToolContext(_Fields):
     @property
     def filesystem(self) -> Filesystem | None:
         """The bound `Filesystem`, or None."""
-        return None if self.resources is None else self.resources.get(Filesystem, None)
+        return self.resources.get(Filesystem, None)
 
     @property
     def budget_tracker(self) -> BudgetTracker | None:
         """The tracker it was given, or the bound one, or None."""
-        if self._budget_tracker is not None or self.resources is None:
-            return self._budget_tracker
-        return self.resources.get(BudgetTracker, None)
+        return self._budget_tracker or self.resources.get(BudgetTracker, None)
 
     def beat(self) -> None:
-        """Say that the work is alive; does nothing without a heartbeat."""
+        """Say that the work is alive, for leases to be extended; does nothing without a heartbeat.
+
+        Raises what a listener raises: a lost lease must not go unnoticed.
+        """
         if self.heartbeat is not None:
             self.heartbeat.beat()
 
