@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, NoReturn, TypeVar, cast, get_origin, is_typeddict
+from typing import Any, NoReturn, TypeVar, cast, get_origin, is_typeddict
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
 from ..serde import dump, parse
-from ..serde.adapters import adapter
+from ..serde.schema import shared_schema
 from .annotations import ToolAnnotations
 from .handlers import UNKNOWN, HandlerPlan, SignatureError, importable, read_handler, unwrap_awaitable
 from .idempotency import IdempotencyConfig
@@ -116,18 +116,14 @@ def check_params_type(params_type: Any, refusals: Refusals) -> None:
     if not is_params_type(params_type):
         refusals.refuse(f"params type {name} must be a dataclass, or None for a tool without parameters.")
     try:
-        adapter(params_type).json_schema(schema_generator=_QuietGenerator)
+        shared_schema(params_type)  # kept there: whoever renders the tool finds it made
+    except PydanticJsonSchemaWarning:
+        return  # a default that is left out of the schema, where warnings are errors
     except SchemaError as error:
         refusals.refuse(f"params type {name} has no JSON schema: {error}")
     except Exception as error:  # noqa: BLE001 - schema hooks of the user's types run here
         first = str(error).split("\n", 1)[0]
         refusals.refuse(f"params type {name} has a field with no JSON schema: {first}. Use text, numbers, dataclasses.")
-
-
-class _QuietGenerator(GenerateJsonSchema):
-    """Only asks whether there is a schema; what is odd about it is said when the schema is made."""
-
-    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {"skipped-choice", "non-serializable-default"}
 
 
 def check_annotations(plan: HandlerPlan, handler: Any, params_type: Any, result_type: Any, refusals: Refusals) -> None:
