@@ -7,7 +7,19 @@ Python's own `Cls[X](...)` tells the instance of `X` only after `__init__` has r
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # With a default, `MarkdownSection(title=...)` has a known type also where nothing says which params it takes.
+    from typing_extensions import TypeVar
+
+    ParamsT = TypeVar("ParamsT", default=Any)
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    from typing import TypeVar
+
+    ParamsT = TypeVar("ParamsT")
+    OutputT = TypeVar("OutputT")
 
 
 @lru_cache(maxsize=1024)
@@ -25,4 +37,4 @@ def _name(argument: Any) -> str:
     return getattr(argument, "__name__", None) or repr(argument)
 
 
-__all__ = ["specialise"]
+__all__ = ["OutputT", "ParamsT", "specialise"]

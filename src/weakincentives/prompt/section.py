@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, TypeVar, ca
 from ..errors import PromptValidationError
 from ..session.protocols import SessionProtocol
 from .conditions import Condition
-from .generic import specialise
+from .generic import ParamsT, specialise
 from .placeholders import Body
 from .policy import ToolPolicy
 from .tool import Tool
 from .visibility import SectionVisibility
 
-ParamsT = TypeVar("ParamsT")
 T = TypeVar("T")
 
 Enabled = bool | Callable[[], object] | Callable[[Any], object]
@@ -239,4 +238,4 @@ def _what(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-__all__ = ["Enabled", "ParamsT", "Section", "SectionOptions", "Visibility", "fallback_params", "has_own"]
+__all__ = ["Enabled", "Section", "SectionOptions", "Visibility", "fallback_params", "has_own"]
