@@ -360,6 +360,14 @@ def test_a_failed_write_leaves_the_old_file(
     assert [path.name for path in file_of(tmp_path).parent.iterdir()] == ["writer@latest.json"]
 
 
+def test_a_file_keeps_its_permissions(store: LocalPromptOverridesStore, tmp_path: Path) -> None:
+    """Replacing it changes its content, not who may read it."""
+    store.seed(Prompt(template()))
+    file_of(tmp_path).chmod(0o640)
+    store.seed(Prompt(template()))
+    assert file_of(tmp_path).stat().st_mode & 0o777 == 0o640
+
+
 def test_readers_never_see_half_a_file(store: LocalPromptOverridesStore) -> None:
     """While one thread writes, another always reads one of the texts."""
     prompt = Prompt(template())

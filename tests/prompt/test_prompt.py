@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 
 import pytest
+from pydantic import Field
 
 import weakincentives.prompts
 from weakincentives.errors import (
@@ -31,6 +32,8 @@ from weakincentives.prompt.protocols import PromptProtocol, RenderedPromptProtoc
 from weakincentives.resources import Binding, ResourceRegistry, Scope
 from weakincentives.session import Session
 from weakincentives.session.protocols import SessionProtocol
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -360,6 +363,7 @@ def test_instructions_can_be_left_out() -> None:
         '```json\n{"verdict": "ok"}\n```',
         '```\n{"verdict": "ok"}\n```',
         'Here it is:\n\n```json\n{"verdict": "ok"}\n```\nDone.',
+        'Cut off:\n```json\n{"verdict": "ok"}',
         '3 things first:\n```JSON\n{"verdict":\n "ok"}\n```',
         '```python\nprint(1)\n```\n```json\n{"verdict": "ok"}\n```',
     ],
@@ -401,6 +405,23 @@ def test_answers_may_be_lists_or_text() -> None:
         Prompt(PromptTemplate(ns="t", key="r")).parse_output("{}")
 
 
+def test_answers_may_be_unions_and_annotated() -> None:
+    """Whatever has a schema will do."""
+    either = Prompt(cast(Any, PromptTemplate)[Review | City](ns="t", key="r"))
+    assert either.parse_output('{"name": "Rome"}') == City("Rome")
+    assert either.parse_output('{"verdict": "x"}') == Review("x")
+    few = Prompt(cast(Any, PromptTemplate)[Annotated[list[int], Field(max_length=2)]](ns="t", key="r"))
+    assert few.parse_output("[1, 2]") == [1, 2]
+    with pytest.raises(ParseError, match="at most 2 items"):
+        few.parse_output("[1, 2, 3]")
+
+
+def test_a_section_must_give_a_mapping_of_resources() -> None:
+    """Anything else is refused when the template is built."""
+    with pytest.raises(TypeError, match="takes a mapping"):
+        template(Suite("S", cast(Any, [Files()])))
+
+
 def test_an_answer_type_without_a_schema_is_refused() -> None:
     """When the template is built, not when the answer comes."""
     with pytest.raises(PromptValidationError, match="output type of prompt 'r' has no JSON form"):
@@ -413,7 +434,11 @@ def test_templates_can_be_subclassed() -> None:
     class Reviews(PromptTemplate[Review]):
         pass
 
+    class Many(PromptTemplate[T], Generic[T]):
+        pass
+
     assert Prompt(Reviews(ns="t", key="r")).output_type is Review
+    assert Prompt(Many[City](ns="t", key="r")).output_type is City
 
 
 def test_prompts_are_what_handlers_may_rely_on() -> None:

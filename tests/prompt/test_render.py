@@ -242,6 +242,17 @@ def test_what_a_section_raises_is_a_render_error(where: str) -> None:
     assert isinstance(caught.value.__cause__, LookupError)
 
 
+def test_a_prompt_error_passes_as_it_is() -> None:
+    """A section that says itself what is wrong is not said over."""
+
+    class Careful(Section[Any]):
+        def render_body(self, params: Any, *, session: SessionProtocol | None = None) -> str:
+            raise PromptRenderError("my words")
+
+    with pytest.raises(PromptRenderError, match=r"^my words$"):
+        prompt(Careful(title="C")).render()
+
+
 def test_a_body_must_be_text() -> None:
     """Anything else is an error that says what came."""
 

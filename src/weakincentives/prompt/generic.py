@@ -28,8 +28,8 @@ def specialise(cls: type[Any], attribute: str, argument: Any) -> type[Any]:
     known = getattr(cls, attribute, None)
     if known is not None:
         raise TypeError(f"{cls.__name__} is for {_name(known)} already; it takes no further type argument.")
-    namespace = {"__module__": cls.__module__, "__doc__": cls.__doc__, attribute: argument}
     make: Any = type(cls)
+    namespace = {"__module__": cls.__module__, "__doc__": cls.__doc__, attribute: argument}
     return make(f"{cls.__name__}[{_name(argument)}]", (cls,), namespace)
 
 
