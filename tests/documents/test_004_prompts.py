@@ -95,7 +95,8 @@ def test_validation_and_error_handling():
     # Two tools with the same name.
     with pytest.raises(PromptValidationError) as refused:
         Prompt(name="p", sections=[section, ToolsSection(title="Again", tools=[tool])])
-    assert refused.value.tool_name == "guide"
+    assert (refused.value.tool_name, refused.value.section_path) == ("guide", ("again",))
+    assert refused.value.dataclass_type is GuidanceParams
 
     # Disabled sections contribute neither markdown nor tools.
     prompt = Prompt(

@@ -187,6 +187,20 @@ def test_defaults_are_made_anew_for_each_rendering() -> None:
     assert agent.render().text != agent.render().text
 
 
+def test_defaults_that_cannot_be_made_are_a_render_error() -> None:
+    """A params type that raises without arguments is named with its section."""
+
+    @dataclass
+    class Picky:
+        limit: int = 0
+
+        def __post_init__(self) -> None:
+            raise ValueError("limit must be positive")
+
+    with pytest.raises(PromptRenderError, match="the default of its params raised ValueError: limit must be positive"):
+        prompt(MarkdownSection[Picky](title="A", template="${limit}")).render()
+
+
 def test_params_that_nothing_shows_are_not_asked_for() -> None:
     """A type argument alone makes no demand."""
     assert prompt(MarkdownSection[Required](title="A", template="fixed")).render().text == "## 1. A\n\nfixed"

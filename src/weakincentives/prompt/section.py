@@ -143,11 +143,10 @@ class Section(Generic[ParamsT]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}: {len(self.tools)} tools, {len(self.children)} children>"
 
-    def _refuse(self, problem: str, *, tool_name: str | None = None) -> NoReturn:
+    def _refuse(self, problem: str) -> NoReturn:
         raise PromptValidationError(
             f"Section {self.key!r}: {problem}.",
             section_path=(self.key,),
-            tool_name=tool_name,
             dataclass_type=self.params_type,
         )
 

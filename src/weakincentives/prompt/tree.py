@@ -156,6 +156,7 @@ def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
                 f"{dotted(path)!r}. Rename one, or give one of two tool suites a tool_prefix=.",
                 section_path=path,
                 tool_name=name,
+                dataclass_type=bound.tool.params_type,
             )
         found[name] = bound
     return found
