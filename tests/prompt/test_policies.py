@@ -375,4 +375,4 @@ def test_the_index_agrees_with_counting(steps: list[Any]) -> None:
             assert (quota.check("a", None, context) is None) == (sum(event.admitted for event in log) < 3)
             assert (order.check("deploy", None, context) is None) == any(event.success for event in log)
         else:
-            session.dispatch(called("a", step))
+            session.dispatch(called("a", cast(Outcome, step)))
