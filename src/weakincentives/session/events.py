@@ -20,13 +20,12 @@ _logger = logging.getLogger(__name__)
 class SlicePolicy(Enum):
     """What a restore does to a slice.
 
-    A class names its own policy with a class variable, which its subclasses inherit:
+    A class names its own policy, which its subclasses inherit:
 
     >>> from dataclasses import dataclass
-    >>> from typing import ClassVar
     >>> @dataclass(frozen=True)
     ... class Audited:
-    ...     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    ...     slice_policy = SlicePolicy.LOG
     ...     what: str
     """
 

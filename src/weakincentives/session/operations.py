@@ -1,5 +1,7 @@
 """What a reducer asks for: the four things that can happen to a slice."""
 
+# No slots: on Python 3.11 a generic dataclass that is frozen and has slots breaks when made as `Append[int](1)`.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -12,7 +14,7 @@ T = TypeVar("T")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Append(Generic[T]):
     """Add one item at the end."""
 
@@ -20,7 +22,7 @@ class Append(Generic[T]):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Extend(Generic[T]):
     """Add items at the end, in their order."""
 
@@ -28,7 +30,7 @@ class Extend(Generic[T]):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replace(Generic[T]):
     """Make these the only items. A `Vector` (such as `view.set(0, item)`) is taken as it is, in constant time."""
 
@@ -36,7 +38,7 @@ class Replace(Generic[T]):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Clear(Generic[T]):
     """Remove the items that satisfy `predicate`, or all of them without one."""
 
@@ -84,7 +86,11 @@ def checked(value: object, slice_type: type[Any]) -> Any:
 
 def checked_all(values: Iterable[Any], slice_type: type[Any]) -> list[Any]:
     """All of the values, if they belong in the slice; raises TypeError if one does not."""
-    return [checked(value, slice_type) for value in values]
+    items = list(values)
+    for item in items:
+        if not isinstance(item, slice_type):
+            checked(item, slice_type)
+    return items
 
 
 __all__ = ["Append", "Clear", "Extend", "Replace", "SliceOp", "apply", "checked", "checked_all"]
