@@ -128,9 +128,6 @@ def test_what_is_saved_loads_equal(value: Any) -> None:
     session.dispatch(value)
     loaded = Session.from_json(session.to_json(), types=TYPES)
     assert loaded[type(value)].all() == [value]
-    assert repr(loaded[type(value)].all()) == repr(session[type(value)].all()) or value == Plan(
-        "int where a float is declared", weights={"x": 1}
-    )
 
 
 def test_a_whole_session_comes_back() -> None:
@@ -258,8 +255,8 @@ def test_two_classes_of_one_name_are_refused() -> None:
     [
         (Opaque(print), "Opaque cannot be saved"),
         (Plain(), "Plain cannot be saved"),
-        (Called("c", params=Plain()), "Plain cannot be saved"),
-        (Called("c", params=ValueError("x")), "ValueError cannot be saved"),
+        (Called("c", params=Plain()), "Called cannot be saved: .*Plain"),
+        (Called("c", params=ValueError("x")), "Called cannot be saved: .*ValueError"),
         (Listed(("a", "b")), "items holds a tuple, which its declared type does not keep"),  # type: ignore[arg-type]
         (Raw(b"\xff"), "Raw cannot be saved"),
         (Step("a", "closed"), "Step.*status"),  # type: ignore[arg-type]

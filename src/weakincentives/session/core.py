@@ -16,7 +16,7 @@ from immutables import Map
 
 from ..clock import Clock
 from ..errors import ReducerError, SessionError, SnapshotError
-from .events import Dispatcher, SlicePolicy
+from .events import Dispatcher, SlicePolicy, own_policy
 from .operations import apply
 from .reducers import append_all
 from .snapshots import NO_SLICES, SliceChange, Slices, Snapshot, compare
@@ -282,12 +282,6 @@ class Core:
         self.state = state
 
 
-def own_policy(slice_type: type[Any]) -> SlicePolicy | None:
-    """The policy a class names for itself."""
-    named = getattr(slice_type, "slice_policy", None)
-    return named if isinstance(named, SlicePolicy) else None
-
-
 def _reduced(
     slice_type: type[Any], reducer: AnyReducer, content: Vector[Any], event: object, append_only: bool
 ) -> Vector[Any]:
@@ -301,4 +295,4 @@ def _reduced(
         ) from error
 
 
-__all__ = ["AnyReducer", "Core", "own_policy"]
+__all__ = ["AnyReducer", "Core"]

@@ -35,6 +35,12 @@ class SlicePolicy(Enum):
     """History: append-only, and never taken back."""
 
 
+def own_policy(slice_type: type[Any]) -> SlicePolicy | None:
+    """The policy a class names for itself."""
+    named = getattr(slice_type, "slice_policy", None)
+    return named if isinstance(named, SlicePolicy) else None
+
+
 class DispatchResult(NamedTuple):
     """What came of telling the subscribers.
 
@@ -150,4 +156,4 @@ def _name(handler: object) -> str:
     return ascii(getattr(handler, "__qualname__", type(handler).__qualname__)).strip("'")
 
 
-__all__ = ["DispatchResult", "Dispatcher", "EventHandler", "InProcessDispatcher", "SlicePolicy"]
+__all__ = ["DispatchResult", "Dispatcher", "EventHandler", "InProcessDispatcher", "SlicePolicy", "own_policy"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import SessionFormatError
 from .encoding import PLAIN_TYPES, class_of, decode, encode, type_name
-from .events import SlicePolicy
+from .events import SlicePolicy, own_policy
 from .shapes import shape_changes, shape_of
 from .snapshots import Slices
 from .vector import Vector
@@ -78,6 +78,11 @@ def _load_slice(
             f"{type_name(cls)} has changed since the session was saved: {changes}. "
             "Load it with the class as it was, or name the class in accept_changed= if the saved data still fits."
         )
+    policy = SlicePolicy(entry["policy"])
+    if own_policy(cls) not in (None, policy):
+        raise SessionFormatError(
+            f"{type_name(cls)} was saved as a {policy.name} slice, but its class says otherwise now."
+        )
     notes: dict[str, Any] = entry["notes"]
     items: list[Any] = []
     for index, data in enumerate(entry["items"]):
@@ -87,7 +92,7 @@ def _load_slice(
             items.append(decode(item_type, data, note.get("patches", []), find))
         except SessionFormatError as error:
             raise SessionFormatError(f"Item {index} of the slice of {type_name(cls)}: {error}") from error
-    return cls, SlicePolicy(entry["policy"]), Vector(items)
+    return cls, policy, Vector(items)
 
 
 def _finder(types: Iterable[type[Any]]) -> Callable[[str], type[Any]]:
