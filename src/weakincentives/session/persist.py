@@ -32,7 +32,8 @@ def dump_session(session_id: str, tags: Mapping[str, str], state: Slices, logs: 
     slices = [_dump_slice(cls, SlicePolicy.STATE, items) for cls, items in _by_name(state)]
     slices += [_dump_slice(cls, SlicePolicy.LOG, items) for cls, items in _by_name(logs)]
     document = {"format": FORMAT, "version": VERSION, "session_id": session_id, "tags": dict(tags), "slices": slices}
-    return json.dumps(document, ensure_ascii=False)
+    # ASCII, so that even text with lone surrogates can be written to any file.
+    return json.dumps(document)
 
 
 def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: Iterable[type[Any]]) -> SavedSession:
