@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import pytest
 
 from weakincentives.errors import SessionError
-from weakincentives.session import Session, SessionProtocol, SlicePolicy, append_all, replace_latest
+from weakincentives.session import Session, SessionProtocol, SlicePolicy, Snapshot, append_all, replace_latest
 from weakincentives.types import Snapshotable
 
 
@@ -206,6 +206,7 @@ def test_a_slice_is_named_by_a_class() -> None:
 
 def test_a_session_is_what_the_protocols_say() -> None:
     """A session satisfies SessionProtocol and Snapshotable."""
-    session = Session()
+    session: SessionProtocol = Session()
+    state: Snapshotable[Snapshot] = session
     assert isinstance(session, SessionProtocol)
-    assert isinstance(session, Snapshotable)
+    assert isinstance(state, Snapshotable)
