@@ -139,6 +139,16 @@ def test_registering_the_same_reducer_again_changes_nothing() -> None:
     assert session[str].all() == ["a"]
 
 
+def test_a_reducer_counts_from_its_registration_on() -> None:
+    """A reducer registered between two events of a class runs for the second."""
+    session = Session()
+    session.dispatch("a")
+    session[int].register(str, lambda view, event: Append(1))
+    session.dispatch("b")
+    assert session[str].all() == ["a"]
+    assert session[int].all() == [1]
+
+
 def test_when_a_reducer_raises_nothing_is_applied_and_nobody_is_told() -> None:
     """A failing reducer undoes its whole dispatch, log entry included, and raises ReducerError from its error."""
     session = Session()

@@ -39,6 +39,11 @@ class Watched:
         self.held -= 1
 
 
+def _parent(session: Session) -> Session:
+    assert session.parent is not None
+    return session.parent
+
+
 WRITES: dict[str, Callable[[Session], object]] = {
     "dispatch": lambda s: s.dispatch("x"),
     "record": lambda s: s.record("x"),
@@ -54,8 +59,10 @@ WRITES: dict[str, Callable[[Session], object]] = {
     "publish on the bus": lambda s: s.event_bus.dispatch("x"),
     "subscribe": lambda s: s.dispatcher.subscribe(str, print),
     "unsubscribe": lambda s: s.dispatcher.unsubscribe(str, print),
-    "to its parent": lambda s: s.parent and s.parent.dispatch("x"),
+    "to its parent": lambda s: _parent(s).dispatch("x"),
     "to its child": lambda s: s.children[0].dispatch("x"),
+    "by its fork's parent": lambda s: _parent(s.fork()).dispatch("x"),
+    "by its clone's parent": lambda s: _parent(s.clone()).dispatch("x"),
 }
 
 

@@ -35,9 +35,9 @@ def test_appending_and_extending_agree(size: int) -> None:
 @pytest.mark.parametrize("size", SIZES[1:])
 def test_every_index_finds_its_item(size: int) -> None:
     """Indexing, from the front and from the back, finds what iteration shows."""
-    vector = Vector(range(size))
-    assert [vector[i] for i in range(size)] == list(range(size))
-    assert [vector[-i] for i in range(1, size + 1)] == list(reversed(range(size)))
+    for vector in (Vector(range(size)), _grown(size)):
+        assert [vector[i] for i in range(size)] == list(range(size))
+        assert [vector[-i] for i in range(1, size + 1)] == list(reversed(range(size)))
 
 
 @pytest.mark.parametrize("index", [3, -4, 100])

@@ -16,7 +16,11 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Append(Generic[T]):
-    """Add one item at the end."""
+    """Add one item at the end.
+
+    >>> apply(Append(3), Vector([1, 2]), int, append_only=False)
+    Vector([1, 2, 3])
+    """
 
     value: T
 
@@ -24,7 +28,11 @@ class Append(Generic[T]):
 @final
 @dataclass(frozen=True)
 class Extend(Generic[T]):
-    """Add items at the end, in their order."""
+    """Add items at the end, in their order.
+
+    >>> apply(Extend([3, 4]), Vector([1, 2]), int, append_only=False)
+    Vector([1, 2, 3, 4])
+    """
 
     values: Iterable[T]
 
@@ -32,7 +40,11 @@ class Extend(Generic[T]):
 @final
 @dataclass(frozen=True)
 class Replace(Generic[T]):
-    """Make these the only items. A `Vector` (such as `view.set(0, item)`) is taken as it is, in constant time."""
+    """Make these the only items. A `Vector` (such as `view.set(0, item)`) is taken as it is, in constant time.
+
+    >>> apply(Replace([9]), Vector([1, 2]), int, append_only=False)
+    Vector([9])
+    """
 
     values: Iterable[T]
 
@@ -40,7 +52,11 @@ class Replace(Generic[T]):
 @final
 @dataclass(frozen=True)
 class Clear(Generic[T]):
-    """Remove the items that satisfy `predicate`, or all of them without one."""
+    """Remove the items that satisfy `predicate`, or all of them without one.
+
+    >>> apply(Clear(lambda number: number == 1), Vector([1, 2]), int, append_only=False)
+    Vector([2])
+    """
 
     predicate: Callable[[T], object] | None = None
 
