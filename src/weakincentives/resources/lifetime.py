@@ -111,13 +111,25 @@ class Lifetime:
 class Root(Lifetime):
     """One opening of a context."""
 
-    __slots__ = ("bindings", "births", "eager", "eager_tools", "given", "ids", "lock", "portal_", "snapshotables")
+    __slots__ = (
+        "bindings",
+        "births",
+        "eager",
+        "eager_tools",
+        "ending",
+        "given",
+        "ids",
+        "lock",
+        "portal_",
+        "snapshotables",
+    )
 
     def __init__(self, bindings: Mapping[Any, Binding[Any]], births: int, lock: RLock) -> None:
         given = {key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, Given)}
         super().__init__(self, dict(given))
         self.bindings = bindings
         self.births = births
+        self.ending = 0
         self.lock = lock
         self.portal_: Portal | None = None
         self.ids = {id(value) for value in given.values()}
@@ -169,11 +181,16 @@ def _given_snapshotables(given: Mapping[Any, object]) -> tuple[Any, ...]:
 
 
 async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
-    """Close what is owned no more; after a context's end nothing of our own event loop may stay either."""
+    """Close what is owned no more; whoever is last to do so after a context's end stops its event loop too."""
+    with root.lock:
+        root.ending += 1
     try:
         return await _close_all(owned, waiting)
     finally:
-        if root.closed:
+        with root.lock:
+            root.ending -= 1
+            last = root.closed and not root.ending
+        if last:
             root.stop_portal()
 
 
