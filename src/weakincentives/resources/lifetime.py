@@ -17,7 +17,7 @@ from typing import Any, final
 from ..errors import ResourcesClosedError
 from .binding import Binding, Given, Scope
 from .build import Build
-from .forms import is_snapshotable, name_of, own_method
+from .forms import CLOSERS, SNAPSHOT_METHODS, is_snapshotable, name_of, own_methods
 from .portal import Portal
 from .waiting import Waiting
 
@@ -78,10 +78,10 @@ class Lifetime:
         prototype = binding.scope is Scope.PROTOTYPE
         if not prototype:
             self.ready[binding.resource_type] = value
-        closing = not alias and any(own_method(value, name) for name in ("close", "aclose"))
+        closing = not alias and not CLOSERS.isdisjoint(build.methods)
         # A prototype nobody must close is its user's alone, or a million of them would be kept alive. Inside a
         # singleton it lives on, so its state has to be taken back with everything else.
-        lasting = not alias and (not prototype or build.for_singleton) and is_snapshotable(value)
+        lasting = not alias and (not prototype or build.for_singleton) and build.methods >= SNAPSHOT_METHODS
         if closing or lasting or not prototype:
             root.births += self.is_root
             self.owned.append(Owned(value, binding.resource_type, root.births, build.loop, closing, lasting, alias))
@@ -218,10 +218,10 @@ async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseExce
 
 async def _close_one(value: object, loop: AbstractEventLoop | None, waiting: Waiting) -> None:
     """Call its `close()` or `aclose()`, whichever suits the way of waiting, and wait for it."""
+    methods = own_methods(value)
     for name in waiting.closers:
-        method = own_method(value, name)
-        if method is not None:
-            result = method()
+        if name in methods:
+            result = getattr(value, name)()
             if isawaitable(result):
                 await waiting.finish_on(result, loop, f"{type(value).__name__}.{name}()")
             return
