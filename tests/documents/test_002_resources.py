@@ -24,7 +24,10 @@ def test_dependency_injection_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
         @staticmethod
         def from_env() -> Config:
-            return Config(api_key=os.environ["API_KEY"], base_url=os.environ["BASE_URL"])
+            return Config(
+                api_key=os.environ["API_KEY"],
+                base_url=os.environ["BASE_URL"]
+            )
 
     class HTTPClient:
         def __init__(self, config: Config):
@@ -46,8 +49,10 @@ def test_dependency_injection_example(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = ResourceRegistry.of(
         # Config has no dependencies
         Binding(Config, lambda r: Config.from_env()),
+
         # HTTPClient depends on Config
         Binding(HTTPClient, lambda r: HTTPClient(r.get(Config))),
+
         # Tracer is fresh per tool call
         Binding(Tracer, lambda r: Tracer(), scope=Scope.TOOL_CALL),
     )
@@ -97,12 +102,10 @@ def test_lifecycle_protocols() -> None:
 
     class Closeable(Protocol):
         """Resource that needs explicit cleanup."""
-
         def close(self) -> None: ...
 
     class PostConstruct(Protocol):
         """Resource that needs initialization after construction."""
-
         def post_construct(self) -> None: ...
 
     # Example resource using both protocols
@@ -165,10 +168,19 @@ def test_the_mapping_of_option_two() -> None:
     resources = {
         # Config constructed first (no dependencies)
         Config: Binding(Config, lambda r: Config.from_env()),
+
         # HTTPClient depends on Config
-        HTTPClient: Binding(HTTPClient, lambda r: HTTPClient(r.get(Config).url)),
+        HTTPClient: Binding(
+            HTTPClient,
+            lambda r: HTTPClient(r.get(Config).url)
+        ),
+
         # Tracer is fresh per tool call
-        Tracer: Binding(Tracer, lambda r: Tracer(), scope=Scope.TOOL_CALL),
+        Tracer: Binding(
+            Tracer,
+            lambda r: Tracer(),
+            scope=Scope.TOOL_CALL
+        ),
     }
     tracer = Tracer()
     with ResourceRegistry.build(resources).open() as ctx, ctx.tool_scope() as tools:

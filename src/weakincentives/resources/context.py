@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import RLock
-from types import TracebackType
 from typing import Any, Self, TypeVar, final, overload
 
 from .binding import Binding
@@ -140,18 +139,14 @@ class ResourceContext:
         self._build_eager(self._begin(entered=1), entered=1)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end(*self._seal(left=1))
 
     async def __aenter__(self) -> Self:
         await self._abuild_eager(self._begin(entered=1), entered=1)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._aend(*self._seal(left=1))
 
     # Counting blocks and beginning or ending a life are one step under the lock: between the two, another thread

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar, final, overload
 
 from .lifetime import Lifetime, Owned, Root, end
@@ -115,9 +114,7 @@ class ToolScope:
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._own = self._shared = _NOTHING
         if self._life is not None:
             self.close()
@@ -133,9 +130,7 @@ class ToolScope:
                 raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._own = self._shared = _NOTHING
         if self._life is not None:
             await self.aclose()
