@@ -590,6 +590,41 @@ def test_a_resolver_may_be_kept() -> None:
         factory.r.get(Config)
 
 
+def test_a_kept_resolver_sees_no_circle_that_is_over() -> None:
+    """What a kept resolver asks for later may need a new one of the resource that keeps it."""
+
+    class Factory:
+        def __init__(self, r: Resolver) -> None:
+            self.r = r
+
+    def config(r: Resolver) -> Config:
+        r.get(Factory)
+        return Config([])
+
+    registry = ResourceRegistry.of(Binding(Factory, Factory, scope=Scope.PROTOTYPE), Binding(Config, config))
+    with registry.open() as ctx:
+        factory = ctx.get(Factory)
+        assert factory.r.get(Config) is ctx.get(Config)
+
+
+def test_a_prototype_passed_on_is_set_up_once() -> None:
+    """A PROTOTYPE that another provider passes on has its `post_construct()` called once, though it is not kept."""
+    log: Log = []
+
+    class Plan:
+        def post_construct(self) -> None:
+            log.append("plan")
+
+    registry = ResourceRegistry.of(
+        Binding(Plan, lambda r: Plan(), scope=Scope.PROTOTYPE),
+        Binding(object, lambda r: r.get(Plan), scope=Scope.PROTOTYPE),
+    )
+    with registry.open() as ctx, ctx.tool_scope() as scope:
+        ctx.get(object)
+        scope.get(object)
+    assert log == ["plan", "plan"]
+
+
 def test_a_provider_may_open_a_tool_scope() -> None:
     """A SINGLETON's provider may use TOOL_CALL resources in a scope that it opens and ends itself."""
     log: Log = []
