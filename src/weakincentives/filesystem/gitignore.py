@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ from .protocol import FileKind
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 MAX_RULES_BYTES = 1_000_000
-MAX_STARS = 4
+MAX_INNER_DOUBLE_STARS = 2
+"""Lines with more are passed over: on deep trees they would take too long."""
 
 
 class Ignore:
@@ -67,16 +70,35 @@ class Ignore:
 def _parse(lines: list[str]) -> GitIgnoreSpec | None:
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only searches with gitignore=True pay for it
 
-    usable: list[str] = []
-    for line in lines:
-        if any(part.count("*") > MAX_STARS for part in line.split("/")):
-            continue  # its regular expression could take for ever on a long name
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:
-            continue  # git passes over what it cannot read, too
-        usable.append(line)
-    return GitIgnoreSpec.from_lines(usable) if usable else None
+    rules = [rule for line in lines if (rule := _rule(line)) is not None]
+    return GitIgnoreSpec(rules) if rules else None
+
+
+def _rule(line: str) -> GitIgnoreSpecPattern | None:
+    """The line's rule, or None where git would find nothing in it either."""
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415
+
+    if line.strip("*/").count("**") > MAX_INNER_DOUBLE_STARS:
+        return None
+    try:
+        expression, include = GitIgnoreSpecPattern.pattern_to_regex(line)
+        return None if expression is None else GitIgnoreSpecPattern(re.compile(_tamed(expression)), include)
+    except (ValueError, re.error):
+        return None
+
+
+_STAR = r"\[\^/\]\*"
+_ATOM = r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[\]()/*?+^$|.])"
+_repeated_stars = re.compile(f"(?:{_STAR}){{2,}}")
+_inner_star = re.compile(f"{_STAR}((?:(?!{_STAR}){_ATOM})+)(?={_STAR})")
+
+
+def _tamed(expression: str) -> str:
+    """The same rule without its backtracking: `*a*a*a*a*b` took minutes on a name of 255 letters a.
+
+    Between two stars of one name the first place that fits is as good as any, so it need not be reconsidered.
+    """
+    return _inner_star.sub(r"(?>[^/]*?\1)", _repeated_stars.sub("[^/]*", expression))
 
 
 __all__ = ["Ignore"]
