@@ -55,7 +55,8 @@ def grown(tree: list[tuple[list[str], bool]], root: Path) -> InMemoryFilesystem:
 def by_pathlib(root: Path, pattern: str) -> list[str]:
     """What pathlib finds; before Python 3.13 a trailing `**` gave directories only, which is asked differently."""
     asked = [pattern]
-    if sys.version_info < (3, 13) and pattern.rsplit("/", maxsplit=1)[-1] == "**":
+    meant = [part for part in pattern.split("/") if part != "."]
+    if sys.version_info < (3, 13) and meant[-1] == "**":
         asked.append(pattern + "/*")
     return sorted({path.relative_to(root).as_posix() for each in asked for path in root.glob(each)})
 
@@ -149,6 +150,10 @@ RULES = [
     "b/**",
     "**/b",
     "a/b",
+    "**/a/**",
+    "a/**/b",
+    "**",
+    "b/*",
     "!/b",
     "#a",
     "",
