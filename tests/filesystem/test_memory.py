@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from weakincentives.errors import SnapshotError
-from weakincentives.filesystem import Filesystem
+from weakincentives.filesystem import FileChanges, Filesystem
 from weakincentives.filesystem.memory import InMemoryFilesystem
 from weakincentives.testing.filesystem import FilesystemContract
 
@@ -154,6 +154,17 @@ def test_changes_cost_what_changed() -> None:
     for _ in range(100):
         assert fs.changes(snapshot).changed == ("f5",)
     assert time.perf_counter() - start < 0.5
+
+
+def test_a_directory_deleted_and_made_again_differs_in_its_files_only() -> None:
+    """What came back with the same bytes is no change, and neither is the directory itself."""
+    fs = InMemoryFilesystem({"d/same": "x", "d/other": "x", "d/gone": "x", "d/deep/gone": "x"})
+    snapshot = fs.snapshot()
+    fs.delete("d", recursive=True)
+    fs.write("d/same", "x")
+    fs.write("d/other", "y")
+    fs.write("d/new", "z")
+    assert fs.changes(snapshot) == FileChanges(("d/new",), ("d/other",), ("d/deep/", "d/deep/gone", "d/gone"))
 
 
 def test_fifty_thousand_files_in_one_directory_are_no_burden() -> None:

@@ -58,6 +58,7 @@ class Files(RuleBasedStateMachine):
         super().__init__()
         self.fs = InMemoryFilesystem()
         self.model: Model = {}
+        self.alive: list[tuple[Any, Model]] = []
 
     def put(self, path: str, content: bytes | None) -> None:
         for parent in parents(path):
@@ -130,7 +131,8 @@ class Files(RuleBasedStateMachine):
 
     @rule(target=snapshots)
     def snapshot(self) -> tuple[Any, Model]:
-        return self.fs.snapshot(), dict(self.model)
+        self.alive.append((self.fs.snapshot(), dict(self.model)))
+        return self.alive[-1]
 
     @rule(pair=snapshots)
     def restore(self, pair: tuple[Any, Model]) -> None:
@@ -139,15 +141,18 @@ class Files(RuleBasedStateMachine):
 
     @rule(pair=consumes(snapshots))
     def release(self, pair: tuple[Any, Model]) -> None:
+        self.alive = [other for other in self.alive if other is not pair]
         self.fs.release(pair[0])
 
     @rule(pair=consumes(snapshots))
     def drop(self, pair: tuple[Any, Model]) -> None:
         """The snapshot is simply forgotten."""
+        self.alive = [other for other in self.alive if other is not pair]
 
-    @rule(pair=snapshots)
-    def changes(self, pair: tuple[Any, Model]) -> None:
-        assert self.fs.changes(pair[0]) == differences(pair[1], self.model)
+    @invariant()
+    def changes(self) -> None:
+        for snapshot, model in self.alive:
+            assert self.fs.changes(snapshot) == differences(model, self.model)
 
     @invariant()
     def same(self) -> None:

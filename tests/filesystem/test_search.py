@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from weakincentives.errors import PatternError
 from weakincentives.filesystem.globs import walk_glob
+from weakincentives.filesystem.grep import grep_files
 from weakincentives.filesystem.memory import InMemoryFilesystem
 from weakincentives.filesystem.protocol import FileKind
+from weakincentives.filesystem.search import search_names
 
 NAMES = ["a", "b", "ab", ".h", "a.py", "b.py", "A"]
 names = st.sampled_from(NAMES)
@@ -250,6 +252,28 @@ def test_broken_patterns_are_answered_clearly(pattern: str) -> None:
     with pytest.raises(PatternError) as caught:
         InMemoryFilesystem({"a": "x"}).grep(pattern)
     assert str(caught.value).isascii()
+
+
+class VanishingTree(CountingTree):
+    """Files and directories that are gone, or go while they are read."""
+
+    def scan(self, path: str, /) -> Iterable[tuple[str, FileKind]]:
+        if path == ".":
+            return [("d", "directory"), ("x.py", "file")]
+        raise FileNotFoundError(path)
+
+    def chunks(self, path: str, /) -> Iterator[bytes]:
+        yield b"x\n"
+        raise FileNotFoundError(path)
+
+
+def test_what_vanishes_during_a_search_is_passed_over() -> None:
+    """A search goes on past directories and files that others delete; what was read of them counts."""
+    tree = VanishingTree()
+    assert [path for path, _ in walk_glob(tree, "**")] == [".", "d", "x.py"]
+    assert search_names(tree, "x") == ["x.py"]
+    found = grep_files(tree, ["x.py"], "x", ignore_case=False, max_matches=9, max_line_length=9, timeout=5)
+    assert [match.line for match in found] == [1]
 
 
 @given(st.text())
