@@ -129,7 +129,7 @@ def explained(error: OSError, path: str, root: str) -> OSError:
             return refused(path, "passes a symlink")
         case errno.ENXIO | errno.ENODEV:
             return refused(path, "is a socket, FIFO or device")
-        case None:
+        case code if code is None or error.filename == path:
             return error
         case code:
             return OSError(code, os.strerror(code), path)
