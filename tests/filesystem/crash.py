@@ -161,6 +161,7 @@ def everything(fs: Filesystem) -> list[Callable[[], object]]:
         lambda: fs.write("t", "a file now"),
         lambda: fs.move("d/sub", "moved/far/sub"),
         lambda: fs.write("moved/far/sub/two.txt", "2"),
+        lambda: fs.write("a.txt", "before the inner one"),
         nested,
         lambda: fs.copy("d", "copied/d"),
         lambda: fs.delete("ignored.log"),

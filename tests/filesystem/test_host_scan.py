@@ -189,14 +189,6 @@ def test_a_killed_transaction_is_rolled_back_with_what_others_did(root: Path, ca
         caplog.clear()
 
 
-def _transaction(fs: HostFilesystem, root: Path) -> None:
-    snapshot = fs.snapshot()
-    for change in everything(fs)[:6]:
-        change()
-    vandalise(root)
-    fs.release(snapshot)
-
-
 def _crash_points(folder: Path, step: int, error: int | None = None) -> int:
     """Crash (or fail) at calls of a watched transaction, then of the recovery, too."""
     at, number = random.Random(SEED).randrange(step) + 1, 0
@@ -246,13 +238,13 @@ def test_a_crash_at_any_call_is_rolled_back(folder: Path) -> None:
 @pytest.mark.torture
 def test_a_crash_at_every_call(folder: Path) -> None:
     """Every call of a watched transaction, each with a crash in recovery, too."""
-    assert _crash_points(folder, 1) > 300
+    assert _crash_points(folder, 1) > 200
 
 
 @pytest.mark.torture
 def test_a_disk_error_at_every_call(folder: Path) -> None:
     """Every call may fail; when the process then ends, all is rolled back."""
-    assert _crash_points(folder, 1, errno.EIO) > 300
+    assert _crash_points(folder, 1, errno.EIO) > 200
 
 
 def test_it_cannot_be_read_only(root: Path) -> None:

@@ -129,10 +129,10 @@ def explained(error: OSError, path: str, root: str) -> OSError:
             return refused(path, "passes a symlink")
         case errno.ENXIO | errno.ENODEV:
             return refused(path, "is a socket, FIFO or device")
-        case code if code is None or error.filename == path:
+        case None:
             return error
         case code:
-            return OSError(code, os.strerror(code), path)
+            return error if error.filename == path else OSError(code, os.strerror(code), path)
 
 
 __all__ = ["Confined", "Handle", "explained", "kind_of", "refused"]

@@ -54,9 +54,14 @@ class Mirror:
         self._advance(Scan(self._disk, self.manifest, self._describe).run())
         return self.manifest
 
-    def begin(self) -> None:
-        """From here on, a crash is followed by going back to the state of now."""
-        self._write_file("open", str(self._end).encode())
+    @property
+    def length(self) -> int:
+        """Of the manifest's file: it stands for the state of now."""
+        return self._end
+
+    def begin(self, length: int) -> None:
+        """From here on, a crash is followed by going back to the state which that length stands for."""
+        self._write_file("open", str(length).encode())
 
     def commit(self) -> None:
         """The state of now is final; copies that nothing needs any more are removed."""

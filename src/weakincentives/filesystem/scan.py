@@ -20,13 +20,14 @@ class ScanTransactions(Transactions):
     use `HostFilesystem` from the first snapshot to the release of the last.
     """
 
-    __slots__ = ("_mirror", "_open", "_scans")
+    __slots__ = ("_base", "_mirror", "_open", "_scans")
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
         self._mirror = Mirror(disk)
         self._scans = Savepoints()
         self._open = False
+        self._base = 0
 
     def snapshot(self) -> HostSnapshot:
         """The state of now, others' changes included."""
@@ -36,14 +37,15 @@ class ScanTransactions(Transactions):
             try:
                 manifest = self._mirror.refresh()
                 if not self._open:
-                    self._mirror.begin()
+                    self._base = self._mirror.length
+                    self._mirror.begin(self._base)
                     self.disk.acquire()
                     self._open = True
             except OSError as error:
                 raise self._failed("copied", error) from error
             finally:
                 self.disk.release()
-            return self._scans.push(0, manifest)
+            return self._scans.push(self._mirror.length, manifest)
 
     def restore(self, snapshot: object) -> None:
         """Go back, whoever changed what; may be called again when it raised `JournalError`."""
@@ -92,14 +94,24 @@ class ScanTransactions(Transactions):
                 super().close()
 
     def _finish(self) -> None:
-        if self._open and not self._scans.live:
-            self.disk.check()
-            try:
+        """Commit what no live snapshot can go back to: everything, or what is older than the oldest."""
+        if not self._open:
+            return
+        live = self._scans.live
+        try:
+            if live and live[0].position != self._base:
+                self.disk.check()
+                self._mirror.begin(live[0].position)
+                self._base = live[0].position
+            elif not live:
+                self.disk.check()
                 self._mirror.commit()
-            except OSError as error:
-                raise self._failed("committed", error) from error
-            self._open = False
-            self.disk.release()
+                self._open = False
+                self.disk.release()
+        except JournalError:
+            raise
+        except OSError as error:
+            raise self._failed("committed", error) from error
 
     def _failed(self, what: str, error: OSError) -> JournalError:
         return JournalError(
