@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from tests.filesystem.crash import Faulty, build, everything, picture
@@ -362,3 +363,82 @@ def test_eight_threads_with_a_rollback_lose_nothing(root: Path) -> None:
         fs.release(snapshot)
         run()
     assert len(list(root.glob("t*/moved/*.txt"))) == 200
+
+
+def test_a_state_directory_that_another_object_removed_is_made_again(root: Path) -> None:
+    """One closes and tidies up while another has the root open: the other goes on writing."""
+    first = HostFilesystem(root)
+    first.write("a.txt", "x")
+    with HostFilesystem(root) as second:
+        second.write("a.txt", "y")
+        first.close()
+        assert not _state(root).exists()
+        snapshot = second.snapshot()
+        second.write("a.txt", "z")
+        second.restore(snapshot)
+        assert second.read("a.txt") == "y"
+    assert not _state(root).exists()
+
+
+def test_a_tree_of_a_thousand_levels_is_no_problem(root: Path) -> None:
+    """Deleting, listing the changes and bringing it back do not depend on how deep it is nested."""
+    with HostFilesystem(root) as fs:
+        fs.mkdir("/".join("e" * 1000))
+        before = picture(root, exact=False)
+        snapshot = fs.snapshot()
+        fs.delete("e", recursive=True)
+        assert len(fs.changes(snapshot).removed) == 1000
+        fs.restore(snapshot)
+        assert picture(root, exact=False) == before
+        fs.release(snapshot)
+        fs.delete("e", recursive=True)
+    assert not _state(root).exists()
+
+
+class _Traced(Faulty):
+    """Writes down what is done, with the names behind the descriptors."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace: list[tuple[str, str]] = []
+
+
+def _trace(name: str) -> None:
+    wrapped = getattr(Faulty, name)
+
+    def call(self: _Traced, *args: Any, **kwargs: Any) -> Any:
+        result = wrapped(self, *args, **kwargs)
+        what = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else args[0]
+        self.trace.append((name, Path(what).name))
+        return result
+
+    setattr(_Traced, name, call)
+
+
+for _name in ("fsync", "rename", "pwrite", "ftruncate", "link", "write"):
+    _trace(_name)
+
+
+def test_durable_waits_for_the_disk_in_the_right_order(root: Path) -> None:
+    """New content, then its record, are on the disk before the rename; the directory before the commit."""
+    syscalls = _Traced()
+    with HostFilesystem(root, durable=True, syscalls=syscalls) as fs:
+        snapshot = fs.snapshot()
+        fs.write("d/sub/two.txt", "new")
+        fs.release(snapshot)
+        trace = [(call, what.partition("-")[0]) for call, what in syscalls.trace]
+    assert trace == [
+        ("fsync", root.parent.name),
+        ("write", "stage"),
+        ("fsync", "stage"),
+        ("link", "two.txt"),
+        ("pwrite", "journal"),
+        ("fsync", ".root.wink"),
+        ("fsync", "journal"),
+        ("rename", "stage"),
+        ("fsync", "sub"),
+        ("ftruncate", "journal"),
+        ("fsync", "journal"),
+    ]

@@ -122,7 +122,9 @@ def explained(error: OSError, path: str, root: str) -> OSError:
                 f"{root} is on a read-only filesystem, so {path!a} was not changed; remount it writable."
             )
         case errno.EXDEV:
-            return refused(path, "is on another filesystem than the root")
+            return refused(
+                path, "is on another filesystem, or a directory of a lower overlay layer that cannot be renamed"
+            )
         case errno.ENAMETOOLONG:
             return refused(path, "has a name that is too long for this filesystem")
         case errno.ELOOP:

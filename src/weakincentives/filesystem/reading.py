@@ -111,7 +111,7 @@ class HostReading(Searching):
         with Naming(self._disk, path):
             at, name, rest = self._anchor(path)
             with at as fd:
-                if not rest and not self._disk.sys.access(".", os.W_OK, dir_fd=fd):
+                if not self._disk.sys.access(".", os.W_OK, dir_fd=fd):
                     return True
                 with suppress(FileNotFoundError):
                     return not self._may_replace(self._disk.sys.stat(name, dir_fd=fd), name, fd)
