@@ -302,3 +302,42 @@ def test_recovery_says_what_it_did(folder: Path, caplog: pytest.LogCaptureFixtur
         HostFilesystem(bench.root).close()
     assert "Rolled back" in caplog.text
     assert str(bench.root) in caplog.text
+
+
+def test_a_crash_while_an_outer_snapshot_is_released(folder: Path) -> None:
+    """What the outer one covered is final from then on; what the inner one covers is undone until its release."""
+    at = 0
+    seen: set[tuple[str, bytes]] = set()
+    while True:
+        at += 1
+        root = folder / f"root{at}"
+        build(root)
+        syscalls = Faulty(at)
+        fs = None
+        done = False
+        try:
+            fs = open_host(root, syscalls)
+            outer = fs.snapshot()
+            fs.write("a.txt", "outer")
+            fs.move("d", "e")
+            inner = fs.snapshot()
+            fs.write("secret", "inner")
+            fs.move("e", "f")
+            fs.release(outer)
+            fs.delete("f", recursive=True)
+            fs.release(inner)
+            done = True
+        except BaseException:
+            if not syscalls.dead:
+                raise
+        if fs is not None:
+            abandon(fs, syscalls)
+        HostFilesystem(root).close()
+        found = ((root / "a.txt").read_text(), (root / "secret").read_bytes())
+        directory = {name for name in ("d", "e", "f") if (root / name).exists()}
+        expected = {("alpha", b"\0\xff"): {"d"}, ("outer", b"\0\xff"): {"e"}, ("outer", b"inner"): set[str]()}
+        assert directory == expected[found], at
+        seen.add(found)
+        if done and syscalls.count < at:
+            break
+    assert len(seen) == 3

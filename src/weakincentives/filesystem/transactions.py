@@ -172,7 +172,7 @@ class Writing:
         """From here on it takes more than one step."""
         self._snapshot = self._transactions.step()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         all_ = self._transactions
         try:
             try:
