@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture
+from tests.filesystem.crash import Faulty, NoLinks, Picture, abandon, build, everything, open_host, picture
 
 from weakincentives.errors import JournalError
 from weakincentives.filesystem.host import HostFilesystem
@@ -23,7 +23,8 @@ SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(
 class _Bench:
     """One root that is set up, wrecked and looked at again and again."""
 
-    def __init__(self, folder: Path, *, inside: bool = False, **options: Any) -> None:
+    def __init__(self, folder: Path, *, inside: bool = False, system: type[Faulty] = Faulty, **options: Any) -> None:
+        self._system = system
         self._folder = folder
         self._inside = inside
         self._options = options
@@ -46,7 +47,7 @@ class _Bench:
         self.unlinked = picture(self.root, links=False)
 
     def _dry_run(self) -> tuple[int, int]:
-        syscalls = Faulty()
+        syscalls = self._system()
         fs = open_host(self.root, syscalls, **self._options)
         snapshot = fs.snapshot()
         changes = everything(fs)
@@ -63,7 +64,7 @@ class _Bench:
     def crash(self, at: int, *, torn: bool) -> None:
         """Run the transaction on a fresh root and crash at that call."""
         self.fresh()
-        syscalls = Faulty(at, torn=torn)
+        syscalls = self._system(at, torn=torn)
         fs = None
         try:
             fs = open_host(self.root, syscalls, **self._options)
@@ -80,7 +81,7 @@ class _Bench:
 
     def recover(self, at: int | None = None, *, torn: bool = False) -> int:
         """Open the root again, maybe crashing there; the number of calls that took."""
-        syscalls = Faulty(at, torn=torn)
+        syscalls = self._system(at, torn=torn)
         try:
             fs = open_host(self.root, syscalls, **self._options)
         except BaseException:
@@ -180,6 +181,12 @@ def test_a_crash_at_any_call_leaves_before_or_after(bench: _Bench) -> None:
 def test_a_crash_inside_recovery_is_recovered_from(bench: _Bench) -> None:
     """Recovery may be cut off at any call and simply runs again."""
     assert _crash_twice(bench, 40, 11) > 20
+
+
+def test_without_hard_links_it_is_as_safe(folder: Path) -> None:
+    """Where no second name can be made the file itself is moved aside; crashes are survived all the same."""
+    bench = _Bench(folder, system=NoLinks)
+    assert _crash_once(bench, 4) > 50
 
 
 @pytest.mark.torture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -442,3 +443,60 @@ def test_durable_waits_for_the_disk_in_the_right_order(root: Path) -> None:
         ("ftruncate", "journal"),
         ("fsync", "journal"),
     ]
+
+
+def test_what_another_program_broke_meanwhile_is_put_back_where_we_wrote(root: Path) -> None:
+    """A directory that vanished is made again for what belongs in it; what is in the way is moved away."""
+    with HostFilesystem(root) as fs:
+        snapshot = fs.snapshot()
+        fs.write("d/sub/two.txt", "new")
+        fs.delete("t/x/y/z.txt")
+        fs.write("secret", "new")
+        fs.delete("empty")
+        shutil.rmtree(root / "d" / "sub")
+        shutil.rmtree(root / "t")
+        (root / "secret").unlink()
+        (root / "secret" / "is").mkdir(parents=True)
+        (root / "empty").write_text("in the way")
+        fs.restore(snapshot)
+        assert fs.read("d/sub/two.txt") == "two" * 3000
+        assert fs.read("t/x/y/z.txt") == "deep"
+        assert fs.read_bytes("secret") == b"\x00\xff"
+        assert fs.stat("empty").kind == "directory"
+
+
+def test_a_directory_made_anew_is_compared_inside(root: Path) -> None:
+    """Deleted and made again, only what is different in it counts as a change."""
+    with HostFilesystem(root) as fs:
+        snapshot = fs.snapshot()
+        fs.delete("d", recursive=True)
+        fs.write("d/sub/two.txt", "two" * 3000)
+        fs.write("d/other.txt", "x")
+        (root / "d" / "sub" / "two.txt").chmod(0o640)
+        changes = fs.changes(snapshot)
+        assert (changes.added, changes.changed, changes.removed) == (("d/other.txt",), (), ("d/one.txt",))
+
+
+def test_a_set_group_id_directory_gives_its_group_away(root: Path) -> None:
+    """Files and directories made in it get its group, as if they had been made in place."""
+    if os.geteuid() != 0:
+        pytest.skip("another group can only be given away by root")
+    (root / "shared").mkdir()
+    os.chown(root / "shared", 0, 12345)
+    (root / "shared").chmod(0o2775)
+    with HostFilesystem(root) as fs:
+        fs.write("shared/a/b.txt", "x")
+        fs.write("shared/c.txt", "x")
+        for path in ("shared/a", "shared/c.txt"):
+            assert (root / path).stat().st_gid == 12345
+        assert (root / "shared" / "a").stat().st_mode & 0o2000
+
+
+def test_another_users_file_stays_theirs(root: Path) -> None:
+    """Root that writes a user's file leaves it to the user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can write as somebody else")
+    os.chown(root / "a.txt", 1234, 4321)
+    with HostFilesystem(root) as fs:
+        fs.write("a.txt", "x")
+    assert ((root / "a.txt").stat().st_uid, (root / "a.txt").stat().st_gid) == (1234, 4321)

@@ -34,6 +34,7 @@ class Disk:
         "_journal",
         "_pid",
         "_state",
+        "device",
         "dirs",
         "durable",
         "hides",
@@ -47,6 +48,7 @@ class Disk:
         self.sys = sys
         self.root = os.path.realpath(root)
         self.root_fd = _open_root(sys, self.root)
+        self.device = sys.fstat(self.root_fd).st_dev
         self.dirs = Confined(sys, self.root_fd)
         self.durable = durable
         self.hides = state_dir.must_hide(sys, self.root_fd, self.root)

@@ -66,8 +66,8 @@ class UndoLog:
 
     def put(self, path: str, at: int, name: str, staged: str, old: os.stat_result | None) -> None:
         """Move what was staged to its place; `old` is the file that is there now, or None."""
+        times = self._times(path, at)
         if self.recording and path not in self._fresh:
-            times = self._times(path, at)
             if old is None:
                 self._record(Record("create", path, times=times))
             else:
@@ -79,11 +79,11 @@ class UndoLog:
 
     def remove(self, path: str, at: int, name: str, old: os.stat_result) -> None:
         """Take away a file, symlink or whole tree."""
+        times = (*self._times(path, at), *_own_time(path, old))
         if not self.recording:
             self._remove_for_good(at, name, old)
         else:
             image = self._disk.state.new_name("image")
-            times = (*self._times(path, at), *_own_time(path, old))
             mode = self._locked_mode(old)
             self._record(Record("delete", path, image=image, mode=mode, times=times))
             self._unlock_mode(name, at, mode)
@@ -96,8 +96,8 @@ class UndoLog:
         name, target_name = split(path)[1], split(target)[1]
         old = self._sys.stat(name, dir_fd=at)
         mode = self._locked_mode(old) if at != to else -1
+        times = (*self._times(path, at), *self._times(target, to), *_own_time(path, old))
         if self.recording:
-            times = (*self._times(path, at), *self._times(target, to), *_own_time(path, old))
             self._record(Record("move", path, target, inode=old.st_ino, mode=mode, times=times))
             self._fresh.clear()
         self._unlock_mode(name, at, mode)
@@ -160,7 +160,11 @@ class UndoLog:
         self._disk.state.purge(trash)
 
     def _times(self, path: str, at: int) -> tuple[tuple[str, int], ...]:
-        return ((split(path)[0], self._sys.fstat(at).st_mtime_ns),)
+        """The parent's time, to be set again; refuses what is on another disk before anything is recorded."""
+        found = self._sys.fstat(at)
+        if found.st_dev != self._disk.device:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        return ((split(path)[0], found.st_mtime_ns),)
 
     def _locked_mode(self, old: os.stat_result) -> int:
         """The mode of a directory that cannot be moved elsewhere unless it is made writable, else -1."""
@@ -283,10 +287,20 @@ class UndoLog:
             trash = self._disk.state.new_name("trash")
             try:
                 self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
-            except FileNotFoundError:
-                return []
+            except OSError as error:
+                # Another mount answers so even where nothing is, and where nothing could have been made.
+                if isinstance(error, FileNotFoundError) or (error.errno == errno.EXDEV and self._missing(name, at)):
+                    return []
+                raise
             self._sync(at)
             return [trash]
+
+    def _missing(self, name: str, at: int) -> bool:
+        try:
+            self._sys.stat(name, dir_fd=at)
+        except FileNotFoundError:
+            return True
+        return False
 
     def _put_back(self, record: Record) -> list[str]:
         state = self._disk.state
