@@ -1,0 +1,57 @@
+"""What an agent author declares: tools, sections, prompts, policies."""
+
+from .annotations import ToolAnnotations
+from .handlers import ToolHandler
+from .idempotency import IdempotencyConfig
+from .markdown import MarkdownSection, TextSection, ToolsSection
+from .overrides import (
+    LocalPromptOverridesStore,
+    PromptDescriptor,
+    PromptOverride,
+    PromptOverridesStore,
+    SectionOverride,
+    ToolOverride,
+)
+from .prompt import Prompt
+from .prompt_resources import PromptResources
+from .render import RenderedPrompt
+from .section import Section
+from .structured import StructuredOutput
+from .template import PromptTemplate
+from .tool import Tool
+from .tool_context import ToolContext
+from .tool_example import ToolExample
+from .tool_result import ToolRenderableResult, ToolResult
+from .tree import BoundTool
+from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
+
+__all__ = [
+    "IdempotencyConfig",
+    "Tool",
+    "ToolAnnotations",
+    "ToolContext",
+    "ToolExample",
+    "ToolHandler",
+    "ToolRenderableResult",
+    "ToolResult",
+    "MarkdownSection",
+    "TextSection",
+    "ToolsSection",
+    "LocalPromptOverridesStore",
+    "PromptDescriptor",
+    "PromptOverride",
+    "PromptOverridesStore",
+    "SectionOverride",
+    "ToolOverride",
+    "Prompt",
+    "PromptResources",
+    "RenderedPrompt",
+    "Section",
+    "StructuredOutput",
+    "PromptTemplate",
+    "BoundTool",
+    "SectionVisibility",
+    "SetVisibility",
+    "VisibilityOverrides",
+    "set_visibility",
+]

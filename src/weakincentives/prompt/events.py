@@ -1,0 +1,198 @@
+"""What happened, for the log and whoever listens: rendered, called, executed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import time
+from typing import Any, ClassVar, Literal, final
+
+from ..budget import TokenUsage
+from ..results import ToolResult
+from ..run_context import RunContext
+from ..session import SlicePolicy
+from .changes import NO_CHANGES, Changes
+from .event_ids import new_event_id
+
+Outcome = Literal[
+    "succeeded",
+    "failed",
+    "unknown_tool",
+    "invalid",
+    "refused",
+    "conflict",
+    "deadline",
+    "timeout",
+    "cancelled",
+    "crashed",
+    "undone",
+    "expanded",
+    "unknown",
+    "replayed",
+]
+"""How a call ended.
+
+succeeded, or replayed from the ledger; failed: its result says so; not admitted: unknown_tool, invalid (arguments),
+refused (a policy, a repetition), conflict (other params under the same key); stopped: deadline, timeout, cancelled;
+crashed: an unexpected exception; undone: it succeeded, but a subscriber or policy failed afterwards; expanded: the
+model asked to open sections; unknown: whether its effect happened is not known.
+"""
+
+_NOT_ADMITTED: frozenset[str] = frozenset({"unknown_tool", "invalid", "refused", "conflict"})
+
+
+class _Fields:
+    """The fields of `ToolInvoked` while they can still be set."""
+
+    __slots__ = (
+        "adapter",
+        "call_id",
+        "changes",
+        "duration",
+        "event_id",
+        "outcome",
+        "params",
+        "prompt_name",
+        "rendered_output",
+        "result",
+        "run_context",
+        "session_id",
+        "success",
+        "timestamp",
+        "tool_name",
+        "usage",
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class ToolInvoked(_Fields):
+    """One call and how it ended; exactly one is recorded for each call id, whatever happened.
+
+    Attributes:
+        tool_name: the tool the model asked for, also one that does not exist.
+        params: the parsed params; the raw arguments when they could not be parsed.
+        result: what the handler returned, or the refusal as a failed result.
+        success: whether the call's changes stayed.
+        timestamp: when the call began, in seconds since the epoch.
+        duration: seconds from there until it was over; 0 for a call that never began.
+        call_id: the model's id of the call.
+        rendered_output: the text the model read.
+        changes: what the call changed, or what was undone of it.
+        outcome: how it ended; without one, succeeded or failed by `success`.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    tool_name: str
+    params: Any
+    result: ToolResult[Any] | None
+    success: bool
+    timestamp: float
+    duration: float
+    call_id: str | None
+    session_id: str | None
+    prompt_name: str | None
+    adapter: str | None
+    usage: TokenUsage | None
+    rendered_output: str
+    run_context: RunContext | None
+    event_id: str
+    changes: Changes
+    outcome: Outcome
+
+    def __new__(  # noqa: D102 - as the attributes say
+        cls,
+        *,
+        tool_name: str = "",
+        params: Any = None,
+        result: ToolResult[Any] | None = None,
+        success: bool | None = None,
+        timestamp: float | None = None,
+        duration: float = 0.0,
+        call_id: str | None = None,
+        session_id: str | None = None,
+        prompt_name: str | None = None,
+        adapter: str | None = None,
+        usage: TokenUsage | None = None,
+        rendered_output: str = "",
+        run_context: RunContext | None = None,
+        event_id: str | None = None,
+        changes: Changes = NO_CHANGES,
+        outcome: Outcome | None = None,
+    ) -> ToolInvoked:
+        # One is made for every call: filled first and frozen then, like `ToolContext`.
+        if success is None:
+            success = result.success if result is not None else outcome in (None, "succeeded", "replayed")
+        self: Any = object.__new__(_Fields)
+        self.tool_name = tool_name
+        self.params = params
+        self.result = result
+        self.success = success
+        self.timestamp = time() if timestamp is None else timestamp
+        self.duration = duration
+        self.call_id = call_id
+        self.session_id = session_id
+        self.prompt_name = prompt_name
+        self.adapter = adapter
+        self.usage = usage
+        self.rendered_output = rendered_output
+        self.run_context = run_context
+        self.event_id = new_event_id() if event_id is None else event_id
+        self.changes = changes
+        self.outcome = ("succeeded" if success else "failed") if outcome is None else outcome
+        self.__class__ = cls
+        return self
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the call passed the gate: rate limits and quotas count these.
+
+        A replay is one, a call that failed too. A deadline that passed before the handler began (no duration), a
+        refusal, invalid arguments, an unknown tool and a conflict are none.
+        """
+        outcome = self.outcome
+        return outcome not in _NOT_ADMITTED and (outcome != "deadline" or self.duration > 0)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRendered:
+    """A prompt was rendered and is about to be sent. `text` is what the model reads."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    prompt_name: str
+    prompt_ns: str = ""
+    prompt_key: str = ""
+    text: str = ""
+    tool_names: tuple[str, ...] = ()
+    adapter: str | None = None
+    session_id: str | None = None
+    run_context: RunContext | None = None
+    timestamp: float = field(default_factory=time)
+    event_id: str = field(default_factory=new_event_id)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptExecuted:
+    """An evaluation is over. `output` is the parsed answer, where the prompt has an output type."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    prompt_name: str
+    prompt_ns: str = ""
+    prompt_key: str = ""
+    text: str | None = None
+    output: Any = None
+    stop_reason: str | None = None
+    usage: TokenUsage | None = None
+    adapter: str | None = None
+    session_id: str | None = None
+    run_context: RunContext | None = None
+    duration: float = 0.0
+    timestamp: float = field(default_factory=time)
+    event_id: str = field(default_factory=new_event_id)
+
+
+__all__ = ["Outcome", "PromptExecuted", "PromptRendered", "ToolInvoked"]

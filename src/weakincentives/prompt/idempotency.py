@@ -1,0 +1,123 @@
+"""When two calls are the same call, so that the second one need not happen again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from json import dumps
+from typing import Any, Literal, cast, get_args
+
+from ..errors import PromptValidationError
+from ..results import ToolResult
+from ..serde import dump
+
+Strategy = Literal["auto", "params", "custom", "none"]
+OnException = Literal["unknown", "retry"]
+Reconcile = Callable[[Any], "ToolResult[Any] | None"]
+"""Asks the outside world what became of a call: the result when the effect happened, None when it did not."""
+
+_DIGITS = 32  # 128 bits: equal keys mean equal calls
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class IdempotencyConfig:
+    """How a tool's calls are recognised and how long they are remembered.
+
+    Attributes:
+        strategy: "auto" takes all params, "params" the fields in `param_keys`, "custom" asks `key_fn`, "none" runs
+            every call.
+        ttl: how long a success is remembered; None for ever.
+        scope: the first part of every key. "session" also keeps the calls of two sessions apart.
+        param_keys: the fields that make two calls the same; for "params" only.
+        key_fn: params to text; for "custom" only. Different params under one key are a conflict.
+        on_exception: what an unexpected exception of the handler means: "unknown" leaves the outcome in doubt, so
+            that the call is not run again; "retry" promises that it may be.
+        reconcile: looks up the outcome of a call in doubt; without it such a call is reported as unknown.
+
+    `PromptValidationError` for a combination that makes no sense.
+
+    >>> IdempotencyConfig(strategy="custom", key_fn=lambda p: f"order:{p['id']}").key_for("create_order", {"id": 7})
+    'session:order:7'
+    """
+
+    strategy: Strategy = "auto"
+    ttl: timedelta | None = timedelta(hours=24)
+    scope: str = "session"
+    param_keys: tuple[str, ...] = ()
+    key_fn: Callable[[Any], str] | None = None
+    on_exception: OnException = "unknown"
+    reconcile: Reconcile | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        _one_of("strategy", self.strategy, get_args(Strategy))
+        _one_of("on_exception", self.on_exception, get_args(OnException))
+        self._check_ttl()
+        if not isinstance(self.scope, str) or not self.scope or ":" in self.scope:
+            raise PromptValidationError(f"IdempotencyConfig scope must be text without ':', got {self.scope!r}.")
+        self._check_keys()
+        if self.reconcile is not None and not callable(self.reconcile):
+            raise PromptValidationError("IdempotencyConfig reconcile must be a function of the params.")
+        if self.reconcile is not None and self.on_exception == "retry":
+            raise PromptValidationError(
+                'IdempotencyConfig reconcile= settles calls in doubt, but on_exception="retry" leaves none. Drop one.'
+            )
+
+    def _check_ttl(self) -> None:
+        if self.ttl is None:
+            return
+        if not isinstance(self.ttl, timedelta):
+            raise PromptValidationError(f"IdempotencyConfig ttl must be a timedelta or None, got {self.ttl!r}.")
+        if self.ttl <= timedelta(0):
+            raise PromptValidationError(f"IdempotencyConfig ttl must be positive, got {self.ttl!r}; None is for ever.")
+
+    def _check_keys(self) -> None:
+        if isinstance(self.param_keys, str):
+            raise PromptValidationError(f"IdempotencyConfig param_keys must be a tuple: write ({self.param_keys!r},).")
+        object.__setattr__(self, "param_keys", tuple(self.param_keys))
+        if self.strategy == "params" and not self.param_keys:
+            raise PromptValidationError('IdempotencyConfig strategy="params" needs param_keys=("field", ...).')
+        if self.strategy != "params" and self.param_keys:
+            raise PromptValidationError('IdempotencyConfig param_keys= is for strategy="params" only.')
+        if self.strategy == "custom" and not callable(self.key_fn):
+            raise PromptValidationError('IdempotencyConfig strategy="custom" needs key_fn=, a function of the params.')
+        if self.strategy != "custom" and self.key_fn is not None:
+            raise PromptValidationError('IdempotencyConfig key_fn= is for strategy="custom" only.')
+
+    def key_for(self, tool_name: str, params: object) -> str | None:
+        """The key of a call, the same in every process; None when nothing is remembered.
+
+        Raises what `key_fn` raises, `TypeError` when it gives no text, `SchemaError` for params without a JSON form.
+        """
+        if self.strategy == "none":
+            return None
+        if self.strategy == "custom":
+            assert self.key_fn is not None
+            key = self.key_fn(params)
+            if not isinstance(key, str) or not key:
+                raise TypeError(f"key_fn of {tool_name} must return text that is not empty, got {key!r}.")
+            return f"{self.scope}:{key}"
+        if self.strategy == "params":
+            params = {name: _field(params, name) for name in self.param_keys}
+        return f"{self.scope}:{tool_name}:{params_hash(params)}"
+
+
+def params_hash(params: object) -> str:
+    """A short hash of the params' canonical JSON; `SchemaError` when they have no JSON form."""
+    canonical = dumps(dump(params), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return sha256(canonical.encode()).hexdigest()[:_DIGITS]
+
+
+def _field(params: object, name: str) -> object:
+    if isinstance(params, Mapping):
+        return cast(Mapping[str, object], params)[name]
+    return getattr(params, name)
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise PromptValidationError(f"IdempotencyConfig {name} must be one of {', '.join(choices)}, got {value!r}.")
+
+
+__all__ = ["IdempotencyConfig", "OnException", "Reconcile", "Strategy", "params_hash"]

@@ -1,0 +1,120 @@
+"""Template texts with `${name}` placeholders: read once, checked against a dataclass, filled in one pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from textwrap import dedent
+from typing import Any, final
+
+from ..errors import PromptRenderError, PromptValidationError
+
+# The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
+_DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
+
+
+@final
+class Body:
+    r"""A template text, dedented and stripped, ready to be filled any number of times.
+
+    Only `${name}` is a placeholder; `$$` stands for one dollar sign and every other dollar sign for itself, so that
+    `$5` and `$HOME` need no care. Filling is a single pass: a value that contains `${...}` stays as it is.
+
+    Raises `PromptValidationError` for a name that is no identifier, a placeholder that is no field or property of
+    `params_type`, and any placeholder at all where there is no `params_type`.
+    """
+
+    __slots__ = ("_literals", "_params_type", "_path", "_what", "names", "source")
+
+    def __init__(self, text: str, params_type: type[Any] | None, *, path: Sequence[str], what: str) -> None:
+        if not isinstance(text, str):
+            raise PromptValidationError(
+                f"The {what} of section {dotted(path)!r} must be text, got {type(text).__name__}.", section_path=path
+            )
+        self.source = dedent(text).strip()
+        self._path = tuple(path)
+        self._what = what
+        self._params_type = params_type
+        literals, names = [""], list[str]()
+        end = 0
+        for found in _DOLLAR.finditer(self.source):
+            literals[-1] += self.source[end : found.start()]
+            end = found.end()
+            if found["escaped"]:
+                literals[-1] += "$"
+            else:
+                names.append(self._checked(found["name"], found[0]))
+                literals.append("")
+        literals[-1] += self.source[end:]
+        self._literals = tuple(literals)
+        self.names = tuple(names)
+
+    def fill(self, params: object) -> str:
+        """The text with the values of `params`: `str()` of each, and nothing at all for None.
+
+        Raises `PromptRenderError` when a value cannot be had or has no text.
+        """
+        if not self.names:
+            return self._literals[0]
+        pieces = [self._literals[0]]
+        for name, literal in zip(self.names, self._literals[1:], strict=True):
+            try:
+                value = getattr(params, name)
+                pieces.append("" if value is None else str(value))
+            except Exception as error:  # a property or `__str__` of the user's
+                raise PromptRenderError(
+                    f"The placeholder ${{{name}}} in the {self._what} of section {dotted(self._path)!r} "
+                    f"could not be filled: {type(error).__name__}: {error}",
+                    section_path=self._path,
+                    placeholder=name,
+                    dataclass_type=type(params),
+                ) from error
+            pieces.append(literal)
+        return "".join(pieces)
+
+    def _checked(self, name: str | None, text: str) -> str:
+        if name is None or not name.isidentifier():
+            raise self._refusal(
+                f"{text!r} is no placeholder; write ${{name}} with the name of a field, or $${{ for the text itself",
+                name,
+            )
+        if self._params_type is None:
+            raise self._refusal(
+                f"the placeholder ${{{name}}} has no params to come from; give the section a params type "
+                f"(MarkdownSection[Params] or params=Params), or write $${{{name}}} for the text itself",
+                name,
+            )
+        known = placeholder_names(self._params_type)
+        if name in known:
+            return name
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean ${{{near[0]}}}?" if near else f"it has: {', '.join(known) or 'no fields'}"
+        raise self._refusal(f"the placeholder ${{{name}}} is no field of {self._params_type.__name__}; {hint}", name)
+
+    def _refusal(self, problem: str, name: str | None) -> PromptValidationError:
+        return PromptValidationError(
+            f"In the {self._what} of section {dotted(self._path)!r}, {problem}",
+            section_path=self._path,
+            placeholder=name,
+            dataclass_type=self._params_type,
+        )
+
+
+@lru_cache(maxsize=1024)
+def placeholder_names(params_type: type[Any]) -> tuple[str, ...]:
+    """What placeholders may name: the dataclass's fields, then its properties."""
+    names = [item.name for item in fields(params_type)] if is_dataclass(params_type) else []
+    for base in params_type.__mro__:
+        names += [name for name, value in vars(base).items() if isinstance(value, property | cached_property)]
+    return tuple(dict.fromkeys(names))
+
+
+def dotted(path: Sequence[str]) -> str:
+    """A section's path as text: `parent.child`."""
+    return ".".join(path)
+
+
+__all__ = ["Body", "dotted", "placeholder_names"]

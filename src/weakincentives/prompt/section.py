@@ -1,0 +1,242 @@
+"""The section: instructions, tools and policies that belong together, as one node of a prompt."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, TypeVar, cast
+
+from ..errors import PromptValidationError
+from ..session.protocols import SessionProtocol
+from .conditions import Condition
+from .generic import specialise
+from .placeholders import Body
+from .policy import ToolPolicy
+from .tool import Tool
+from .visibility import SectionVisibility
+
+ParamsT = TypeVar("ParamsT")
+T = TypeVar("T")
+
+Enabled = bool | Callable[[], object] | Callable[[Any], object]
+"""Whether a section is in the prompt: a constant, or a function of its params or of nothing."""
+Visibility = SectionVisibility | Callable[[], SectionVisibility] | Callable[[Any], SectionVisibility]
+"""How a section shows itself: a constant, or a function of its params or of nothing."""
+
+
+class SectionOptions(TypedDict, Generic[ParamsT], total=False):
+    """What every section can be given beside its title; see `Section`."""
+
+    key: str | None
+    params: type[ParamsT] | None
+    policies: Iterable[ToolPolicy]
+    children: Iterable[Section[Any]]
+    enabled: Enabled | None
+    default_params: ParamsT | None
+    summary: str | None
+    visibility: Visibility
+    accepts_overrides: bool
+
+
+_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class Section(Generic[ParamsT]):
+    """A node of a prompt. It never changes once it is built, and may be used in any number of prompts.
+
+    Subclasses say more through five methods, none of which has to be overridden: `render_body` (the text below the
+    heading), `render_state` (what the session holds now), `is_enabled`, `resources` (what its tools need) and
+    `install` (reducers for the session that evaluates the prompt).
+
+    Attributes:
+        key: its name among its siblings; made from the title unless given.
+        params_type: the dataclass whose values its placeholders show, or None.
+        default_params: used where the prompt was given no params of that type.
+        policies: they govern the tools of this section and of all sections below it.
+        body: the template of its text, which is what overrides replace; None when there is none.
+        summary: what the model reads of it while it is shown as a summary.
+
+    `PromptValidationError` names the section, what is wrong and the fix.
+    """
+
+    params_type: type[ParamsT] | None = None
+    body: Body | None = None
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, argument: Any) -> Any:
+            if isinstance(argument, TypeVar):
+                return super().__class_getitem__(argument)
+            return cls if argument in (None, Any) else specialise(cls, "params_type", argument)
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        key: str | None = None,
+        params: type[ParamsT] | None = None,
+        tools: Iterable[Tool[Any, Any]] = (),
+        policies: Iterable[ToolPolicy] = (),
+        children: Iterable[Section[Any]] = (),
+        enabled: Enabled | None = None,
+        default_params: ParamsT | None = None,
+        summary: str | None = None,
+        visibility: Visibility = SectionVisibility.FULL,
+        accepts_overrides: bool = True,
+    ) -> None:
+        self.key = key = _checked_key(title, key)
+        self.title = title.strip()
+        self.params_type = self._resolve_params_type(params)
+        self.default_params = self._checked_default(default_params)
+        self.tools: tuple[Tool[Any, Any], ...] = self._all("tools", tools, lambda item: isinstance(item, Tool), "Tool")
+        self.policies: tuple[ToolPolicy, ...] = self._all("policies", policies, _has_check, "policy with check()")
+        self.children: tuple[Section[Any], ...] = self._all(
+            "children", children, lambda item: isinstance(item, Section), "Section"
+        )
+        self.accepts_overrides = accepts_overrides
+        self.summary_body = None if summary is None else Body(summary, self.params_type, path=(key,), what="summary")
+        self.enabled = self._condition("enabled", True if enabled is None else enabled, bool)
+        self.visibility = self._condition("visibility", visibility, SectionVisibility)
+        if self.visibility is SectionVisibility.SUMMARY and self.summary_body is None:
+            self._refuse("visibility=SectionVisibility.SUMMARY needs summary=, the text to show instead")
+
+    @property
+    def summary(self) -> str | None:
+        """The summary as it was declared, dedented and stripped."""
+        return None if self.summary_body is None else self.summary_body.source
+
+    def is_enabled(self, params: ParamsT | None = None) -> bool:
+        """Whether the section, with everything below it, is in the prompt. Raises what its `enabled=` raises."""
+        enabled = self.enabled
+        return enabled if isinstance(enabled, bool) else bool(enabled(params))
+
+    def render_body(self, params: ParamsT | None, *, session: SessionProtocol | None = None) -> str:
+        """The text below the heading: the template with its placeholders filled, unless a subclass says otherwise.
+
+        Called at every rendering in which the section shows in full; must not change anything. `session` is the one
+        that evaluates the prompt, or None. An override of the section's body is shown instead of calling this.
+        """
+        del session
+        return "" if self.body is None else self.body.fill(params)
+
+    def render_state(self, session: SessionProtocol) -> str:
+        """What the session holds now, shown below the body; nothing unless a subclass says otherwise.
+
+        Called only where there is a session, also when the body is overridden; must not change anything.
+        """
+        del session
+        return ""
+
+    def resources(self) -> Mapping[type[Any], object]:
+        """What the section's tools need: instances or `Binding`s by type; nothing unless a subclass says otherwise.
+
+        Asked once for each prompt template, so a `Binding` is what makes something new for each evaluation. Two
+        sections of one prompt that bind the same type are refused.
+        """
+        return {}
+
+    def install(self, session: SessionProtocol) -> None:
+        """Prepare the session that evaluates the prompt, mostly by installing reducers. Must bear being repeated."""
+        del session
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r}: {len(self.tools)} tools, {len(self.children)} children>"
+
+    def _refuse(self, problem: str, *, tool_name: str | None = None) -> NoReturn:
+        raise PromptValidationError(
+            f"Section {self.key!r}: {problem}.",
+            section_path=(self.key,),
+            tool_name=tool_name,
+            dataclass_type=self.params_type,
+        )
+
+    def _resolve_params_type(self, params: type[ParamsT] | None) -> type[ParamsT] | None:
+        declared = type(self).params_type
+        if params is not None and declared is not None and params is not declared:
+            self._refuse(f"params={_name(params)} contradicts its type argument {_name(declared)}")
+        found = params if params is not None else declared
+        if found is not None and not (isinstance(found, type) and is_dataclass(found)):
+            self._refuse(f"its params type must be a dataclass, got {found!r}")
+        return found
+
+    def _checked_default(self, default: ParamsT | None) -> ParamsT | None:
+        if default is None:
+            return None
+        if self.params_type is None:
+            self._refuse("default_params= needs a params type: write MarkdownSection[Params] or params=Params")
+        if type(default) is not self.params_type:
+            self._refuse(f"default_params= must be a {_name(self.params_type)}, got {_what(default)}")
+        return default
+
+    def _all(self, field: str, items: Iterable[Any], fits: Callable[[Any], bool], what: str) -> tuple[Any, ...]:
+        if fits(items):
+            self._refuse(f"{field}= takes a sequence; write {field}=[...] around it")
+        try:
+            kept = tuple(items)
+        except TypeError:
+            self._refuse(f"{field}= takes a sequence of {what}s, got {_what(items)}")
+        for item in kept:
+            if not fits(item):
+                self._refuse(f"{field}= takes {what} instances, got {_what(item)}")
+        return kept
+
+    def _condition(self, field: str, value: Any, constant: type[T]) -> T | Condition[T]:
+        if isinstance(value, constant):
+            return value
+        if not callable(value) or isinstance(value, type):
+            self._refuse(f"{field}= must be a {constant.__name__} or a function, got {value!r}")
+        try:
+            return Condition(cast(Callable[..., T], value))
+        except TypeError as error:
+            self._refuse(f"{field}= cannot be called: {error}")
+
+
+def has_own(section: Section[Any], method: str) -> bool:
+    """Whether the section's class says something of its own through that method."""
+    return getattr(type(section), method) is not getattr(Section, method)
+
+
+def fallback_params(section: Section[ParamsT]) -> ParamsT | None:
+    """What a section uses when its prompt has no params for it: its defaults, or a dataclass made of its own.
+
+    None when fields without defaults are missing, or there is no params type.
+    """
+    if section.default_params is not None or section.params_type is None:
+        return section.default_params
+    own = fields(cast(Any, section.params_type))
+    if any(item.init and item.default is MISSING and item.default_factory is MISSING for item in own):
+        return None
+    return section.params_type()
+
+
+def _checked_key(title: object, key: object) -> str:
+    if not isinstance(title, str) or not title.strip() or len(title.strip().splitlines()) > 1:
+        raise PromptValidationError(f"A section's title must be one line of text, got {title!r}.")
+    if key is None:
+        folded = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+        key = re.sub(r"[^a-z0-9]+", "-", folded).strip("-")[:64].strip("-")
+        if not key:
+            raise PromptValidationError(f"No key can be made of the title {title!r}; give the section key='...'.")
+    if not isinstance(key, str) or _KEY.fullmatch(key) is None:
+        raise PromptValidationError(
+            f"The section key {key!r} is not usable: lower-case letters, digits, '_' and '-', at most 64, such as "
+            "'file-operations'."
+        )
+    return key
+
+
+def _has_check(item: object) -> bool:
+    return not isinstance(item, type) and callable(getattr(item, "check", None))
+
+
+def _name(form: object) -> str:
+    return getattr(form, "__name__", None) or repr(form)
+
+
+def _what(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+__all__ = ["Enabled", "ParamsT", "Section", "SectionOptions", "Visibility", "fallback_params", "has_own"]

@@ -1,0 +1,138 @@
+"""What a handler may touch while its call runs."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, final
+
+from ..budget import BudgetTracker
+from ..deadlines import Deadline
+from ..filesystem import Filesystem
+from ..resources import Resolver, ResourceRegistry
+from ..run_context import Heartbeat, RunContext
+from ..session import Session, SessionProtocol
+from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
+
+_NO_RESOURCES = ResourceRegistry()
+
+
+class _Fields:
+    """The fields while they can still be set. See `ToolContext.__new__`."""
+
+    __slots__ = (
+        "_budget_tracker",
+        "adapter",
+        "call_id",
+        "deadline",
+        "heartbeat",
+        "idempotency_key",
+        "prompt",
+        "rendered_prompt",
+        "resources",
+        "run_context",
+        "session",
+        "tool_name",
+    )
+
+    prompt: PromptProtocol[Any] | None
+    rendered_prompt: RenderedPromptProtocol[Any] | None
+    adapter: ProviderAdapterProtocol[Any] | None
+    session: SessionProtocol
+    deadline: Deadline | None
+    resources: Resolver
+    heartbeat: Heartbeat | None
+    run_context: RunContext | None
+    call_id: str | None
+    tool_name: str | None
+    idempotency_key: str | None
+    _budget_tracker: BudgetTracker | None
+
+
+@final
+class ToolContext(_Fields):
+    """Everything a handler may touch; made for one call and worthless after it.
+
+    Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
+    field has a default, so that a test names only what its handler uses: a session of its own, no resources. Fields
+    cannot be set.
+
+    Attributes:
+        prompt: the prompt being executed.
+        rendered_prompt: what the model was sent, when there is such a thing.
+        adapter: who talks to the model.
+        session: the state, by type; `session.dispatcher` is where events are published.
+        deadline: when the run must be over.
+        resources: what was bound for handlers, by type.
+        heartbeat: see `beat`.
+        run_context: the run's correlation ids.
+        call_id: the model's id of this call.
+        tool_name: the tool that is called.
+        idempotency_key: under which key the call is recorded, to be passed on to services that take one.
+
+    >>> context = ToolContext(resources=ResourceRegistry.build({str: "hello"}))
+    >>> context.resources.get(str), context.filesystem, context.budget_tracker
+    ('hello', None, None)
+    """
+
+    __slots__ = ()
+
+    def __new__(  # noqa: PLR0917 - the documents' order; nobody passes them by position
+        cls,
+        prompt: PromptProtocol[Any] | None = None,
+        rendered_prompt: RenderedPromptProtocol[Any] | None = None,
+        adapter: ProviderAdapterProtocol[Any] | None = None,
+        session: SessionProtocol | None = None,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        resources: Resolver | ResourceRegistry | None = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
+        *,
+        call_id: str | None = None,
+        tool_name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ToolContext:
+        """Fill the fields, then close them."""
+        # One is made for every call: a frozen dataclass takes three times as long as filling the fields and
+        # closing the door behind them.
+        self: Any = object.__new__(_Fields)
+        self.prompt = prompt
+        self.rendered_prompt = rendered_prompt
+        self.adapter = adapter
+        self.session = Session() if session is None else session
+        self.deadline = deadline
+        self.resources = _NO_RESOURCES if resources is None else resources
+        self.heartbeat = heartbeat
+        self.run_context = run_context
+        self.call_id = call_id
+        self.tool_name = tool_name
+        self.idempotency_key = idempotency_key
+        self._budget_tracker = budget_tracker
+        self.__class__ = cls
+        return self
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"ToolContext.{name} cannot be set; make a new ToolContext(...).")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"ToolContext.{name} cannot be deleted.")
+
+    @property
+    def filesystem(self) -> Filesystem | None:
+        """The bound `Filesystem`, or None."""
+        return self.resources.get(Filesystem, None)
+
+    @property
+    def budget_tracker(self) -> BudgetTracker | None:
+        """The tracker it was given, or the bound one, or None."""
+        return self._budget_tracker or self.resources.get(BudgetTracker, None)
+
+    def beat(self) -> None:
+        """Say that the work is alive, for leases to be extended; does nothing without a heartbeat.
+
+        Raises what a listener raises: a lost lease must not go unnoticed.
+        """
+        if self.heartbeat is not None:
+            self.heartbeat.beat()
+
+
+__all__ = ["ToolContext"]

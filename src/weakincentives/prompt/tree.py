@@ -1,0 +1,197 @@
+"""The sections of a prompt laid out once: paths, tools with their policies, resources; what is doubtful is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast, final
+
+from ..errors import PromptValidationError
+from .placeholders import Body, dotted
+from .policy import ToolPolicy
+from .section import Section, has_own
+from .tool import Tool
+from .visibility import SectionVisibility
+
+RESERVED_TOOL_NAMES: Final = frozenset({"open_sections", "read_section", "read_tool_result"})
+"""Names of tools that WINK itself offers."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A tool as one prompt offers it.
+
+    Attributes:
+        policies: all that govern it, in the order in which they are asked: those of its section, of the sections
+            around it from the inside out, of the template.
+        section_path: where it was declared.
+    """
+
+    tool: Tool[Any, Any]
+    policies: tuple[ToolPolicy, ...] = ()
+    section_path: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One section in its place.
+
+    Attributes:
+        index, end: its place in the tree, and that after the last node of its subtree.
+        tools_inside: whether it or anything below it has tools.
+        marks: the heading's number signs.
+        enabled, visibility: what can be said without params; None when they must be asked for.
+        override: the body that replaces the section's own, or None.
+    """
+
+    section: Section[Any]
+    path: tuple[str, ...]
+    key: str
+    index: int
+    end: int
+    marks: str
+    tools_inside: bool
+    tools: tuple[BoundTool, ...]
+    enabled: bool | None
+    visibility: SectionVisibility | None
+    needs_params: bool
+    has_state: bool
+    override: Body | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """All nodes, depth first in the order of declaration, and what is known of them together."""
+
+    nodes: tuple[Node, ...]
+    tools: Mapping[str, BoundTool] = field(repr=False)
+    params_types: Mapping[type[Any], str] = field(repr=False)
+    resources: Mapping[type[Any], tuple[object, str]] = field(repr=False)
+
+    def overridden(self, bodies: Mapping[str, Body], tools: Mapping[str, Tool[Any, Any]]) -> Tree:
+        """The same tree with other section bodies, by dotted path, and other tools, by name."""
+        nodes: list[Node] = []
+        for node in self.nodes:
+            if node.key in bodies or any(bound.tool.name in tools for bound in node.tools):
+                bound = tuple(replace(bound, tool=tools.get(bound.tool.name, bound.tool)) for bound in node.tools)
+                node = replace(node, override=bodies.get(node.key), tools=bound)
+            nodes.append(node)
+        by_name = {bound.tool.name: bound for node in nodes for bound in node.tools}
+        return replace(self, nodes=tuple(nodes), tools=by_name)
+
+
+def lay_out(sections: Iterable[Section[Any]], policies: Sequence[ToolPolicy]) -> Tree:
+    """Lay the sections out.
+
+    `PromptValidationError` for equal keys beside one another, equal or reserved tool names, and two sections that bind
+    the same resource type; the message has both paths.
+    """
+    nodes: list[Node | None] = []
+    _place(tuple(sections), (), tuple(policies), nodes)
+    placed = cast(list[Node], nodes)
+    return Tree(tuple(placed), _tools(placed), _params_types(placed), _resources(placed))
+
+
+def _place(
+    sections: Sequence[Section[Any]],
+    above: tuple[str, ...],
+    outer: tuple[ToolPolicy, ...],
+    nodes: list[Node | None],
+) -> None:
+    seen: set[str] = set()
+    for section in sections:
+        path = (*above, section.key)
+        if section.key in seen:
+            raise PromptValidationError(
+                f"Two sections beside one another have the path {dotted(path)!r}. Give one of them another key=.",
+                section_path=path,
+            )
+        seen.add(section.key)
+        policies = (*section.policies, *outer)
+        index = len(nodes)
+        nodes.append(None)  # its place; it is made when the end of its subtree is known
+        _place(section.children, path, policies, nodes)
+        below = cast(list[Node], nodes[index + 1 :])
+        nodes[index] = _node(section, path, policies, index, below)
+
+
+def _node(
+    section: Section[Any], path: tuple[str, ...], policies: tuple[ToolPolicy, ...], index: int, below: Sequence[Node]
+) -> Node:
+    own_rule = has_own(section, "is_enabled")
+    own_body = has_own(section, "render_body")
+    return Node(
+        section=section,
+        path=path,
+        key=dotted(path),
+        index=index,
+        end=index + 1 + len(below),
+        marks="#" * min(len(path) + 1, 6),
+        tools_inside=bool(section.tools) or any(node.tools_inside for node in below),
+        tools=tuple(BoundTool(tool, policies, path) for tool in section.tools),
+        enabled=section.enabled if isinstance(section.enabled, bool) and not own_rule else None,
+        visibility=section.visibility if isinstance(section.visibility, SectionVisibility) else None,
+        needs_params=section.params_type is not None and (own_body or bool(section.body and section.body.names)),
+        has_state=has_own(section, "render_state"),
+    )
+
+
+def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
+    found: dict[str, BoundTool] = {}
+    for bound in (bound for node in nodes for bound in node.tools):
+        name, path = bound.tool.name, bound.section_path
+        if name in RESERVED_TOOL_NAMES:
+            raise PromptValidationError(
+                f"The tool {name!r} in section {dotted(path)!r} has a name that WINK uses itself. Choose another one.",
+                section_path=path,
+                tool_name=name,
+            )
+        if name in found:
+            raise PromptValidationError(
+                f"The tool {name!r} is declared twice: in section {dotted(found[name].section_path)!r} and in section "
+                f"{dotted(path)!r}. Rename one, or give one of two tool suites a tool_prefix=.",
+                section_path=path,
+                tool_name=name,
+            )
+        found[name] = bound
+    return found
+
+
+def _params_types(nodes: Iterable[Node]) -> dict[type[Any], str]:
+    found: dict[type[Any], str] = {}
+    for node in nodes:
+        if node.section.params_type is not None:
+            found.setdefault(node.section.params_type, node.key)
+    return found
+
+
+def _resources(nodes: Sequence[Node]) -> dict[type[Any], tuple[object, str]]:
+    found: dict[type[Any], tuple[object, str]] = {}
+    for node in _not_switched_off(nodes):
+        for resource_type, value in node.section.resources().items():
+            if resource_type in found:
+                name = getattr(resource_type, "__name__", None) or repr(resource_type)
+                raise PromptValidationError(
+                    f"{name} is bound twice: by section {found[resource_type][1]!r} and by section {node.key!r}. "
+                    "A prompt has one of each; leave one of the sections out, or let both share it.",
+                    section_path=node.path,
+                )
+            found[resource_type] = (value, node.key)
+    return found
+
+
+def _not_switched_off(nodes: Sequence[Node]) -> Iterator[Node]:
+    index = 0
+    while index < len(nodes):
+        node = nodes[index]
+        if node.enabled is False:
+            index = node.end
+        else:
+            yield node
+            index += 1
+
+
+__all__ = ["RESERVED_TOOL_NAMES", "BoundTool", "Node", "Tree", "lay_out"]
