@@ -48,6 +48,7 @@ class _Fields:
         "call_id",
         "changes",
         "duration",
+        "error",
         "event_id",
         "outcome",
         "params",
@@ -79,6 +80,7 @@ class ToolInvoked(_Fields):
         rendered_output: the text the model read.
         changes: what the call changed, or what was undone of it.
         outcome: how it ended; without one, succeeded or failed by `success`.
+        error: the exception behind a failure, unmasked, for the operator.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -99,6 +101,7 @@ class ToolInvoked(_Fields):
     event_id: str
     changes: Changes
     outcome: Outcome
+    error: BaseException | None
 
     def __new__(  # noqa: D102 - as the attributes say
         cls,
@@ -119,6 +122,7 @@ class ToolInvoked(_Fields):
         event_id: str | None = None,
         changes: Changes = NO_CHANGES,
         outcome: Outcome | None = None,
+        error: BaseException | None = None,
     ) -> ToolInvoked:
         # One is made for every call: filled first and frozen then, like `ToolContext`.
         if success is None:
@@ -140,6 +144,7 @@ class ToolInvoked(_Fields):
         self.event_id = new_event_id() if event_id is None else event_id
         self.changes = changes
         self.outcome = ("succeeded" if success else "failed") if outcome is None else outcome
+        self.error = error
         self.__class__ = cls
         return self
 

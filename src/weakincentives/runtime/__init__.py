@@ -1,0 +1,37 @@
+"""What runs a tool call, and the names of its surroundings under one roof."""
+
+from ..prompt.events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from ..prompt.idempotency import IdempotencyConfig
+from ..run_context import Heartbeat, RunContext
+from ..session import InProcessDispatcher, Session
+from .call import ToolCall, ToolReply
+from .redaction import redact
+from .transactions import (
+    CompositeSnapshot,
+    create_snapshot,
+    release_snapshot,
+    restore_snapshot,
+    tool_transaction,
+    transaction,
+)
+
+__all__ = [
+    "CompositeSnapshot",
+    "Heartbeat",
+    "IdempotencyConfig",
+    "InProcessDispatcher",
+    "Outcome",
+    "PromptExecuted",
+    "PromptRendered",
+    "RunContext",
+    "Session",
+    "ToolCall",
+    "ToolInvoked",
+    "ToolReply",
+    "create_snapshot",
+    "redact",
+    "release_snapshot",
+    "restore_snapshot",
+    "tool_transaction",
+    "transaction",
+]

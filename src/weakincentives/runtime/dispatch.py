@@ -1,0 +1,76 @@
+"""One call, one transaction, one answer. The only place where the order of the stages exists.
+
+    model -- ToolCall --> Request --> Admitted --> Ran --> ToolReply --> model
+               parse        gate       invoke    settle
+
+1. parse    (parse.py)         look up the tool, check the arguments; nothing is touched
+2. gate     (gate.py)          repetitions, policies, the deadline; nothing is touched
+3. open     (transactions.py)  wait for the session and the files, remember everything
+4. invoke   (invoke.py)        the handler, within its limits; its errors become results here
+5. settle   (settle.py)        route the value, tell the policies, keep or undo, tell subscribers, undo if one of
+                               them failed, record the event with the final outcome, answer
+   conclude (settle.py)        the same end for a call that was not admitted
+
+Read-only tools overlap: they share the locks while their handlers run and begin to write, in the model's order,
+only when they are settled.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from .call import Ran, Refused, ToolCall, ToolReply
+from .contexts import reading_context, writing_context
+from .gate import gate
+from .invoke import interrupted, invoke
+from .parse import parse
+from .run import Run
+from .settle import abort, conclude, settle
+from .transactions import Savepoint
+from .waiting import Waiting
+
+
+async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[None] | None = None) -> ToolReply:
+    """Run one call; `before` is done once the call that it must not overtake is settled.
+
+    Raises only what must reach the caller (Ctrl-C, cancellation, the end of the evaluation, an expansion, a failed
+    undo), and only after the call was undone and its event recorded.
+    """
+    try:
+        admitted = gate(parse(call, run), run)
+    except Refused as refused:
+        if before is not None:
+            await waiting.turn(before)
+        return conclude(call, refused, run)
+
+    request, read_only = admitted.request, admitted.tool.annotations.read_only
+    savepoint = Savepoint(run.session, run.resources)
+    try:
+        await waiting.open(savepoint, shared=read_only)
+    except BaseException as error:  # noqa: BLE001 - answered and recorded; what must propagate does
+        return abort(request, error, run)
+    try:
+        scope = run.resources.tool_scope()
+        context = (reading_context if read_only else writing_context)(request, scope, savepoint.fence, run)
+        ran = await invoke(admitted, context, scope, run, waiting)
+        if read_only:
+            ran = await _begin_to_write(ran, savepoint, waiting, before)
+            context = writing_context(request, scope, savepoint.fence, run)
+        return settle(admitted, ran, context, scope, savepoint, run)
+    finally:
+        savepoint.close()
+
+
+async def _begin_to_write(ran: Ran, savepoint: Savepoint, waiting: Waiting, before: Future[None] | None) -> Ran:
+    """A read-only call takes its turn and the locks for its own, to be settled like any other."""
+    savepoint.rest()
+    try:
+        if before is not None:
+            await waiting.turn(before)
+        await waiting.open(savepoint, shared=False)
+    except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
+        return interrupted(error)
+    return ran
+
+
+__all__ = ["dispatch"]

@@ -1,0 +1,48 @@
+"""Stage 2: may it run? Repetitions, policies, the deadline. Nothing is touched; `Refused` carries the answer."""
+
+from __future__ import annotations
+
+from ..fence import ReadOnlyGuard
+from ..prompt.policy import evaluate_policies
+from .call import Admitted, Refused, Request
+from .contexts import reading_context
+from .run import Run
+from .threads import MAX_ABANDONED, abandoned_count
+
+_CLOSED = ReadOnlyGuard("The context of a policy")
+
+
+def gate(request: Request, run: Run) -> Admitted:
+    """Admit the request, or raise `Refused`. The only place that makes an `Admitted`."""
+    tool = request.bound.tool
+    repeats = run.memory.repeats(request.call.name, request.call.arguments)
+    if tool.max_repeats is not None and repeats >= tool.max_repeats:
+        raise Refused(
+            "refused",
+            f"This is call number {repeats} of '{tool.name}' in a row with the same arguments, so it was not run.\n"
+            "Its result will not change. Do something else, or say why you cannot go on.",
+            params=request.params,
+        )
+    if request.bound.policies:
+        _ask_policies(request, run)
+    if run.deadline is not None and run.deadline.expired:
+        raise Refused("deadline", f"The deadline has passed, so '{tool.name}' was not run.", params=request.params)
+    if (tool.timeout is not None or run.deadline is not None) and abandoned_count() >= MAX_ABANDONED:
+        raise Refused(
+            "refused",
+            f"{abandoned_count()} earlier calls ran out of time and are still stuck, so '{tool.name}' was not run.\n"
+            "This needs a person: the process should be restarted.",
+            params=request.params,
+        )
+    return Admitted(request, tool, repeats, run.clock.monotonic())
+
+
+def _ask_policies(request: Request, run: Run) -> None:
+    with run.resources.tool_scope() as scope:
+        context = reading_context(request, scope, _CLOSED, run)
+        text = evaluate_policies(request.bound.policies, request.bound.tool.name, request.params, context)
+    if text is not None:
+        raise Refused("refused", text, params=request.params)
+
+
+__all__ = ["gate"]

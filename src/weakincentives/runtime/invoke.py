@@ -1,0 +1,151 @@
+"""Stage 4: the handler. Whatever it does, it ends as a `Ran`: no exception leaves this stage."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import Any, NamedTuple
+
+from ..deadlines import Deadline
+from ..errors import (
+    ContractError,
+    DeadlineExceededError,
+    PromptEvaluationError,
+    ToolError,
+    VisibilityExpansionRequired,
+)
+from ..prompt.events import Outcome
+from ..prompt.handlers import read_handler
+from ..prompt.tool import Tool
+from ..prompt.tool_context import ToolContext
+from ..resources import ToolScope
+from ..results import ToolResult
+from ..run_context import RunContext
+from .call import Admitted, Ran
+from .processes import Job
+from .redaction import redact
+from .run import Run
+from .waiting import OutOfTime, Waiting
+
+logger = logging.getLogger(__name__)
+
+
+class Limit(NamedTuple):
+    """How long a handler may run, and which of the two limits that is."""
+
+    seconds: float
+    outcome: Outcome
+
+
+async def invoke(admitted: Admitted, context: ToolContext, scope: ToolScope, run: Run, waiting: Waiting) -> Ran:
+    """Build what the call needs and run the handler within its limits."""
+    tool, params = admitted.tool, admitted.request.params
+    limit = _limit(tool, run.deadline)
+    try:
+        scope.__enter__()
+        if tool.isolation is None and limit is None:
+            result = tool.call(params, context)
+            if type(result) is not ToolResult and inspect.isawaitable(result):
+                result = await waiting.finish(result)
+        else:
+            result = await _bounded(tool, params, context, limit, waiting)
+    except OutOfTime:
+        assert limit is not None
+        return _out_of_time(tool, limit)
+    except ToolError as error:  # the handler says so itself: an expected failure
+        logger.info("Tool %s failed: %s", tool.name, error)
+        return Ran(ToolResult.error(str(error)), "failed", error)
+    except ContractError as error:
+        return _unexpected(error, tool, run)
+    except VisibilityExpansionRequired as error:
+        return Ran(ToolResult.error(str(error)), "expanded", error, error)
+    except PromptEvaluationError as error:
+        return Ran(ToolResult.error(f"The evaluation ended: {error}"), "crashed", error, error)
+    except DeadlineExceededError as error:
+        ended = PromptEvaluationError(
+            f"The deadline passed inside tool '{tool.name}': {error}", prompt_name=run.prompt_name, phase="deadline"
+        )
+        ended.__cause__ = error
+        return Ran(ToolResult.error("The deadline has passed."), "deadline", error, ended)
+    except Exception as error:  # handlers are users' code
+        return _unexpected(error, tool, run)
+    except BaseException as error:  # Ctrl-C, exit, cancellation: undone first, then passed on
+        return interrupted(error)
+    return _checked(result, tool, run)
+
+
+def interrupted(error: BaseException) -> Ran:
+    """The end of a call whose run is being stopped."""
+    return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)
+
+
+def _checked(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
+    if type(result) is not ToolResult and not isinstance(result, ToolResult):
+        wrong = TypeError(f"the handler of '{tool.name}' returned a {type(result).__name__}, not a ToolResult")
+        return _unexpected(wrong, tool, run)
+    if result.success:
+        return Ran(result, "succeeded")
+    logger.info("Tool %s failed: %s", tool.name, result.message)
+    return Ran(result, "failed")
+
+
+def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
+    logger.error("Tool %s raised", tool.name, exc_info=error)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
+
+
+def internal_error(error: BaseException, run: Run) -> str:
+    """What the model reads of an unexpected exception: its text without credentials, or nothing of it."""
+    if run.hide_errors:
+        return "Internal error"
+    text = redact(str(error)) or type(error).__name__
+    return f"Internal error: {type(error).__name__}: {text}" if isinstance(error, TypeError) else f"Internal error: {text}"
+
+
+def _out_of_time(tool: Tool[Any, Any], limit: Limit) -> Ran:
+    if limit.outcome == "timeout":
+        text = f"Tool '{tool.name}' did not finish within {tool.timeout:g} s and was stopped.\nTry a smaller step."
+    else:
+        text = f"The deadline passed while '{tool.name}' was running, so it was stopped."
+    return Ran(ToolResult.error(text), limit.outcome)
+
+
+def _limit(tool: Tool[Any, Any], deadline: Deadline | None) -> Limit | None:
+    if deadline is None:
+        return None if tool.timeout is None else Limit(tool.timeout, "timeout")
+    remaining = deadline.remaining().total_seconds()
+    if tool.timeout is not None and tool.timeout <= remaining:
+        return Limit(tool.timeout, "timeout")
+    return Limit(remaining, "deadline")
+
+
+async def _bounded(
+    tool: Tool[Any, Any], params: Any, context: ToolContext, limit: Limit | None, waiting: Waiting
+) -> Any:
+    if tool.isolation == "process":
+        job = Job(_handle, (tool.handler, params, context.deadline, context.run_context, context.idempotency_key))
+        return await waiting.in_process(None if limit is None else limit.seconds, job)
+    seconds = _FOR_EVER if limit is None else limit.seconds
+    return await waiting.within(seconds, lambda: tool.call(params, context), is_async=tool.is_async)
+
+
+_FOR_EVER = 365.0 * 24 * 3600
+"""What `isolation="thread"` waits without a limit: in effect, for ever."""
+
+
+def _handle(
+    handler: Any, params: Any, deadline: Deadline | None, run_context: RunContext | None, key: str | None
+) -> Any:
+    """A worker process's part: call the handler with what crosses the border."""
+    context = ToolContext(deadline=deadline, run_context=run_context, idempotency_key=key)
+    plan = read_handler(handler)
+    result = plan.call(params, context)
+    return asyncio.run(_awaited(result)) if plan.is_async else result
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
+
+
+__all__ = ["internal_error", "interrupted", "invoke"]

@@ -1,0 +1,157 @@
+"""Stage 5: the end of a call. Keep or undo, tell, record, answer; in this order, for every call."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..errors import ReducerError, RollbackError
+from ..prompt.changes import NO_CHANGES, Changes
+from ..prompt.events import Outcome, ToolInvoked
+from ..prompt.policy import notify_policies
+from ..prompt.tool_context import ToolContext
+from ..resources import ToolScope
+from ..results import ToolResult
+from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
+from .invoke import internal_error
+from .reply import reply_text
+from .run import Run
+from .transactions import Savepoint
+
+logger = logging.getLogger(__name__)
+
+_UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone"})
+
+
+def settle(
+    admitted: Admitted, ran: Ran, context: ToolContext, scope: ToolScope, savepoint: Savepoint, run: Run
+) -> ToolReply:
+    """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
+    request = admitted.request
+    text = ""
+    if ran.outcome == "succeeded":
+        ran, text = _accept(admitted, ran, context, run)
+    scope.close()
+    savepoint.fence.close(_ending(ran.outcome))
+    changes = savepoint.changes()
+    if ran.outcome != "succeeded":
+        ran, text = _undo(admitted, ran, changes, savepoint, run)
+    event = _event(request.call, request.params, ran, text, changes, admitted.started, run)
+    told = run.session.dispatcher.dispatch(event)
+    if told.errors and ran.outcome == "succeeded":
+        ran = _unheard(told.errors[0][1], ran, run)
+        ran, text = _undo(admitted, ran, changes, savepoint, run)
+        event = _event(request.call, request.params, ran, text, changes, admitted.started, run)
+    if ran.outcome == "succeeded":
+        savepoint.keep()
+    _record(event, run)
+    if ran.raises is not None:
+        raise ran.raises
+    return ToolReply(request.call.id, text, ran.result, ran.outcome, ran.outcome in _UNEXPECTED)
+
+
+def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
+    """End a call that was not admitted: one event, one answer, nothing to undo."""
+    result: ToolResult[Any] = ToolResult.error(refused.text)
+    params = call.arguments if refused.params is None else refused.params
+    event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
+    run.session.dispatcher.dispatch(event)
+    _record(event, run)
+    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
+    call_id = call.id if isinstance(call.id, str) else ""
+    return ToolReply(call_id, refused.text, result, refused.outcome, duplicate=refused.duplicate)
+
+
+def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
+    """End an admitted call whose savepoint could not be opened; passes on what is not an ordinary error."""
+    if isinstance(error, Exception):
+        logger.error("The savepoint of a call of %s could not be opened", request.call.name, exc_info=error)
+        return conclude(request.call, Refused("crashed", internal_error(error, run), params=request.params), run)
+    text = "The call was interrupted before it began."
+    conclude(request.call, Refused("cancelled", text, params=request.params), run)
+    raise error
+
+
+def _accept(admitted: Admitted, ran: Ran, context: ToolContext, run: Run) -> tuple[Ran, str]:
+    """Route the value to its reducers, tell the policies, render; if one of them fails the call has failed."""
+    request, result = admitted.request, ran.result
+    if result.value is not None:
+        try:
+            run.session.route(result.value)
+        except ReducerError as error:
+            return _broken(error, run), ""
+    if request.bound.policies:
+        try:
+            notify_policies(request.bound.policies, admitted.tool.name, request.params, result, context)
+        except Exception as error:  # policies are users' code
+            return _broken(error, run), ""
+    try:
+        return ran, reply_text(admitted, result, run)
+    except Exception as error:  # so is render()
+        return _broken(error, run), ""
+
+
+def _broken(error: Exception, run: Run) -> Ran:
+    logger.error("A call succeeded but could not be completed", exc_info=error)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
+
+
+def _unheard(error: Exception, ran: Ran, run: Run) -> Ran:
+    text = f"The call was undone, because its event could not be delivered. {internal_error(error, run)}"
+    return Ran(ToolResult.error(text), "undone", error, ran.raises)
+
+
+def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, run: Run) -> tuple[Ran, str]:
+    try:
+        savepoint.undo()
+    except RollbackError as error:  # nothing can be promised any more: say so and stop the run
+        ran = Ran(ToolResult.error("The call failed and could not be undone completely."), "crashed", error, error)
+        return ran, ran.result.message
+    try:
+        text = reply_text(admitted, ran.result, run)
+    except Exception as error:  # a failed result may carry a value with a broken render()
+        ran = Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
+        text = ran.result.message
+    return ran, f"{text}\n{changes.describe_undone()}" if changes else text
+
+
+def _event(
+    call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
+) -> ToolInvoked:
+    clock = run.clock
+    duration = 0.0 if started is None else clock.monotonic() - started
+    return ToolInvoked(
+        tool_name=call.name,
+        params=params,
+        result=ran.result,
+        success=ran.outcome == "succeeded" or ran.outcome == "replayed",
+        timestamp=clock.time() - duration,
+        duration=duration,
+        call_id=call.id,
+        session_id=run.session.session_id,
+        prompt_name=run.prompt_name,
+        adapter=run.adapter_name,
+        rendered_output=text,
+        run_context=run.run_context,
+        changes=changes,
+        outcome=ran.outcome,
+        error=ran.error,
+    )
+
+
+def _record(event: ToolInvoked, run: Run) -> None:
+    """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there."""
+    try:
+        run.session.record(event)
+    except ReducerError:
+        logger.exception("A reducer failed on ToolInvoked")
+        run.session[ToolInvoked].append(event)
+
+
+def _ending(outcome: Outcome) -> str:
+    return {"timeout": "it ran out of time", "deadline": "the deadline passed", "cancelled": "it was cancelled"}.get(
+        outcome, "it returned"
+    )
+
+
+__all__ = ["abort", "conclude", "settle"]
