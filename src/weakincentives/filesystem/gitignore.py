@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from .paths import ROOT, ancestors, join
 from .protocol import FileKind
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+Rule = tuple[Callable[[str], object], bool]
+"""Whether a path matches, and whether it is then left out or brought back."""
 
 MAX_RULES_BYTES = 1_000_000
-MAX_STARS = 4
+MAX_INNER_DOUBLE_STARS = 2
+"""Lines with more are passed over: on deep trees they would take too long."""
 
 
 class Ignore:
@@ -22,24 +23,22 @@ class Ignore:
     a walk that skips ignored directories asks only about the paths it meets.
     """
 
-    __slots__ = ("_chunks", "_specs")
+    __slots__ = ("_chunks", "_rules")
 
     def __init__(self, chunks: Callable[[str], Iterator[bytes]]) -> None:
         self._chunks = chunks
-        self._specs: dict[str, GitIgnoreSpec | None] = {}
+        self._rules: dict[str, list[Rule]] = {}
 
     def ignores(self, path: str, kind: FileKind) -> bool:
         """Whether the path is left out, given that no directory above it is."""
         if path == ".git" or path.endswith("/.git"):
             return True
         for directory in reversed(ancestors(path)):
-            spec = self._spec(directory)
-            if spec is None:
-                continue
             below = path if directory == ROOT else path[len(directory) + 1 :]
-            decision = spec.check_file(f"{below}/" if kind == "directory" else below).include
-            if decision is not None:
-                return decision
+            asked = f"{below}/" if kind == "directory" else below
+            for matches, ignored in self._rules_of(directory):
+                if matches(asked):
+                    return ignored
         return False
 
     def ignores_above(self, path: str) -> bool:
@@ -47,12 +46,12 @@ class Ignore:
         above = [directory for directory in (*ancestors(path), path) if directory != ROOT]
         return any(self.ignores(directory, "directory") for directory in above)
 
-    def _spec(self, directory: str) -> GitIgnoreSpec | None:
-        if directory not in self._specs:
-            self._specs[directory] = self._load(join(directory, ".gitignore"))
-        return self._specs[directory]
+    def _rules_of(self, directory: str) -> list[Rule]:
+        if directory not in self._rules:
+            self._rules[directory] = self._load(join(directory, ".gitignore"))
+        return self._rules[directory]
 
-    def _load(self, path: str) -> GitIgnoreSpec | None:
+    def _load(self, path: str) -> list[Rule]:
         content = b""
         try:
             for chunk in self._chunks(path):
@@ -60,23 +59,49 @@ class Ignore:
                 if len(content) > MAX_RULES_BYTES:
                     break
         except OSError:
-            return None
+            return []
         return _parse(content.decode(errors="replace").splitlines())
 
 
-def _parse(lines: list[str]) -> GitIgnoreSpec | None:
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only searches with gitignore=True pay for it
+def _parse(lines: list[str]) -> list[Rule]:
+    """The rules, last one first: the first that matches decides."""
+    return [rule for line in reversed(lines) if (rule := _rule(line)) is not None]
 
-    usable: list[str] = []
-    for line in lines:
-        if any(part.count("*") > MAX_STARS for part in line.split("/")):
-            continue  # its regular expression could take for ever on a long name
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:
-            continue  # git passes over what it cannot read, too
-        usable.append(line)
-    return GitIgnoreSpec.from_lines(usable) if usable else None
+
+def _rule(line: str) -> Rule | None:
+    """The line's rule, or None for what is none, which git passes over, too."""
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - most searches need it not
+
+    if line.strip("*/").count("**") > MAX_INNER_DOUBLE_STARS:
+        return None
+    try:
+        expression, ignored = GitIgnoreSpecPattern.pattern_to_regex(line)
+        return None if expression is None else (re.compile(_to_the_end(_tamed(expression))).search, bool(ignored))
+    except (ValueError, re.error):
+        return None
+
+
+_STAR = r"\[\^/\]\*"
+_ATOM = r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[\]()/*?+^$|.])"
+_repeated_stars = re.compile(f"(?:{_STAR}){{2,}}")
+_inner_star = re.compile(f"{_STAR}((?:(?!{_STAR}){_ATOM})+)(?={_STAR})")
+
+
+def _tamed(expression: str) -> str:
+    """The same rule without its backtracking: `*a*a*a*a*b` took minutes on a name of 255 letters a.
+
+    Between two stars of one name the first place that fits is as good as any, so it need not be reconsidered.
+    """
+    return _inner_star.sub(r"(?>[^/]*?\1)", _repeated_stars.sub("[^/]*", expression))
+
+
+def _to_the_end(expression: str) -> str:
+    """The same rule for the path itself, not for what is above it: a walk has asked about that before."""
+    if expression == ".":  # everything
+        return expression
+    if expression.endswith("/"):  # everything in a directory, but not the directory
+        return expression + "."
+    return expression + r"\Z"
 
 
 __all__ = ["Ignore"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from threading import RLock
 from types import MappingProxyType
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PathRefusedError, SnapshotError
 from .nodes import EMPTY, Directory, File, Node, compare, find, lookup, put, take
 from .paths import (
@@ -28,6 +27,9 @@ from .text import check_chunk_size, check_range, decode, encode
 from .touched import Period, TouchedLog
 from .views import ReadOnlyFilesystem, SubFilesystem
 from .walk import Tree
+
+if TYPE_CHECKING:
+    from ..clock import Clock
 
 
 @final
@@ -78,7 +80,9 @@ class InMemoryFilesystem(Searching):
     __slots__ = ("__weakref__", "_clock", "_lock", "_log", "_root")
 
     def __init__(self, files: Mapping[str, str | bytes] = MappingProxyType({}), *, clock: Clock | None = None) -> None:
-        self._clock = clock or SYSTEM_CLOCK
+        if clock is None:
+            from ..clock import SYSTEM_CLOCK as clock  # noqa: PLC0415, N811 - not needed by those who bring their own
+        self._clock = clock
         self._lock = RLock()
         self._log = TouchedLog()
         self._root = Directory(EMPTY, self._clock.time())
@@ -217,8 +221,8 @@ class InMemoryFilesystem(Searching):
         node = find(self._root, source)
         if lookup(self._root, target) is not None:
             raise file_exists(target)
-        if isinstance(node, Directory) and is_below(target, source):
-            raise into_itself(source, target)
+        if is_below(target, source):
+            raise into_itself(source, target) if isinstance(node, Directory) else not_a_directory(source)
         return node
 
     # Going back

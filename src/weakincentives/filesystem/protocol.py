@@ -116,6 +116,7 @@ class Filesystem(Protocol):
     ) -> Sequence[GrepMatch]:
         """Lines that match the regular expression, in path order; binary files are skipped.
 
+        `path` may be a file. A `glob` without a slash counts at any depth, one with a slash starts at `path`.
         `PatternError` when the pattern is not valid or the search takes longer than `timeout` seconds.
         """
         ...
@@ -125,11 +126,17 @@ class Filesystem(Protocol):
         ...
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a file or a whole tree; `FileExistsError` when the target exists."""
+        """Copy a file or a whole tree; the target's missing parents are made.
+
+        `FileExistsError` when the target exists, `PathRefusedError` for a directory copied into itself.
+        """
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Move a file or a whole tree; `FileExistsError` when the target exists."""
+        """Move a file or a whole tree; the target's missing parents are made.
+
+        `FileExistsError` when the target exists, `PathRefusedError` for the root, or a directory moved into itself.
+        """
         ...
 
     def is_readonly(self, path: str) -> bool:

@@ -1,6 +1,10 @@
 """What an agent author declares: tools, sections, prompts, policies."""
 
+from ..session import SessionProtocol
 from .annotations import ToolAnnotations
+from .changes import Changes, SliceDelta
+from .decorator import tool
+from .events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
 from .markdown import MarkdownSection, TextSection, ToolsSection
@@ -12,8 +16,12 @@ from .overrides import (
     SectionOverride,
     ToolOverride,
 )
+from .policies import QuotaPolicy, RateLimitPolicy, SequentialDependencyPolicy
+from .policy import Decision, ResultPolicy, ToolPolicy
 from .prompt import Prompt
 from .prompt_resources import PromptResources
+from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
+from .read_before_write import ReadBeforeWritePolicy, SeenFiles
 from .render import RenderedPrompt
 from .section import Section
 from .structured import StructuredOutput
@@ -26,6 +34,25 @@ from .tree import BoundTool
 from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
 
 __all__ = [
+    "Changes",
+    "SliceDelta",
+    "tool",
+    "Outcome",
+    "PromptExecuted",
+    "PromptRendered",
+    "ToolInvoked",
+    "QuotaPolicy",
+    "RateLimitPolicy",
+    "SequentialDependencyPolicy",
+    "Decision",
+    "ResultPolicy",
+    "ToolPolicy",
+    "PromptProtocol",
+    "ProviderAdapterProtocol",
+    "RenderedPromptProtocol",
+    "ReadBeforeWritePolicy",
+    "SeenFiles",
+    "SessionProtocol",
     "IdempotencyConfig",
     "Tool",
     "ToolAnnotations",

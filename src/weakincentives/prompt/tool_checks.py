@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar, cast, get_origin, is_typeddict
+from typing import Any, ClassVar, NoReturn, TypeVar, cast, get_origin, is_typeddict
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
@@ -115,12 +116,18 @@ def check_params_type(params_type: Any, refusals: Refusals) -> None:
     if not is_params_type(params_type):
         refusals.refuse(f"params type {name} must be a dataclass, or None for a tool without parameters.")
     try:
-        adapter(params_type).json_schema()
+        adapter(params_type).json_schema(schema_generator=_QuietGenerator)
     except SchemaError as error:
         refusals.refuse(f"params type {name} has no JSON schema: {error}")
     except Exception as error:  # noqa: BLE001 - schema hooks of the user's types run here
         first = str(error).split("\n", 1)[0]
         refusals.refuse(f"params type {name} has a field with no JSON schema: {first}. Use text, numbers, dataclasses.")
+
+
+class _QuietGenerator(GenerateJsonSchema):
+    """Only asks whether there is a schema; what is odd about it is said when the schema is made."""
+
+    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {"skipped-choice", "non-serializable-default"}
 
 
 def check_annotations(plan: HandlerPlan, handler: Any, params_type: Any, result_type: Any, refusals: Refusals) -> None:

@@ -222,6 +222,7 @@ class _Files(_Suite):
             raises(FileExistsError, method, "a.txt", "a.txt")
             raises(FileNotFoundError, method, "missing", "x")
             raises(NotADirectoryError, method, "a.txt", "b.txt/x")
+            raises(NotADirectoryError, method, "a.txt", "a.txt/x")
             raises(PathRefusedError, method, "d", "d/inside")
         raises(PathRefusedError, fs.move, ".", "x")
         assert fs.read("a.txt") == "a.txt"

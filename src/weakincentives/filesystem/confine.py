@@ -1,0 +1,136 @@
+"""Directories and files below one root, opened so that no symlink is passed and nothing above is reached.
+
+Every operation first gets a handle of the directory, then names one entry in it. What is swapped in behind
+our back can make an operation fail, but cannot lead it elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import final
+
+from ..errors import FilesystemError, PathRefusedError, ReadOnlyError
+from .paths import ROOT, split
+from .protocol import FileKind
+from .syscalls import HANDLE, Syscalls
+
+
+@final
+class Handle:
+    """A directory that stays open for a `with` block; its value is the descriptor."""
+
+    __slots__ = ("_owned", "_sys", "fd")
+
+    def __init__(self, sys: Syscalls, fd: int, *, owned: bool = True) -> None:
+        self._sys = sys
+        self.fd = fd
+        self._owned = owned
+
+    def __enter__(self) -> int:
+        return self.fd
+
+    def __exit__(self, *exc: object) -> None:
+        if self._owned:
+            self._owned = False
+            self._sys.close(self.fd)
+
+
+@final
+class Confined:
+    """Opens by canonical path, below the root only. Owns nothing but what it hands out."""
+
+    __slots__ = ("_root", "_sys")
+
+    def __init__(self, sys: Syscalls, root: int) -> None:
+        self._sys = sys
+        self._root = root
+
+    def directory(self, path: str, flags: int = HANDLE) -> Handle:
+        """The directory's handle; raises what `open` would, and `PathRefusedError` at a symlink."""
+        if path == ROOT and flags == HANDLE:
+            return Handle(self._sys, self._root, owned=False)
+        return Handle(self._sys, self.open(path, flags))
+
+    def parent(self, path: str) -> tuple[Handle, str]:
+        """The handle of the directory that holds the path, and the name in it."""
+        parent, name = split(path)
+        return self.directory(parent), name
+
+    def open(self, path: str, flags: int) -> int:
+        """A descriptor of what is there; a symlink anywhere on the way is refused."""
+        try:
+            if self._sys.has_openat2:
+                return self._sys.open_beneath(self._root, path, flags)
+            return self._walk(path, flags)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.EXDEV}:
+                raise refused(path, "passes a symlink or leaves the root") from None
+            raise
+
+    def _walk(self, path: str, flags: int) -> int:
+        """The same by one directory handle after the other, for systems without `openat2`."""
+        at = self._root
+        parts = path.split("/")
+        try:
+            for part in parts[:-1]:
+                following = self._step(at, part, HANDLE)
+                if at != self._root:
+                    self._sys.close(at)
+                at = following
+            return self._step(at, parts[-1], flags)
+        finally:
+            if at != self._root:
+                self._sys.close(at)
+
+    def _step(self, at: int, part: str, flags: int) -> int:
+        try:
+            return self._sys.open(part, flags, dir_fd=at)
+        except NotADirectoryError:
+            if stat.S_ISLNK(self._sys.stat(part, dir_fd=at).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), part) from None
+            raise
+
+
+def kind_of(mode: int) -> FileKind:
+    """The kind that belongs to an `st_mode`."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def refused(path: str, why: str) -> PathRefusedError:
+    """The refusal, in one form."""
+    return PathRefusedError(f"The path {path!a} {why}; only ordinary files and directories can be used.")
+
+
+def explained(error: OSError, path: str, root: str) -> OSError:
+    """The kernel's error with the path as the caller wrote it, and what to do where that helps."""
+    if isinstance(error, FilesystemError | ReadOnlyError):
+        return error
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            text = f"No space left on the disk of {root}; nothing was changed. Free some space and try again"
+            return OSError(error.errno, text, path)
+        case errno.EROFS:
+            return ReadOnlyError(
+                f"{root} is on a read-only filesystem, so {path!a} was not changed; remount it writable."
+            )
+        case errno.EXDEV:
+            return refused(path, "is on another filesystem than the root")
+        case errno.ENAMETOOLONG:
+            return refused(path, "has a name that is too long for this filesystem")
+        case errno.ELOOP:
+            return refused(path, "passes a symlink")
+        case errno.ENXIO | errno.ENODEV:
+            return refused(path, "is a socket, FIFO or device")
+        case None:
+            return error
+        case code:
+            return OSError(code, os.strerror(code), path)
+
+
+__all__ = ["Confined", "Handle", "explained", "kind_of", "refused"]

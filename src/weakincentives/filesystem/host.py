@@ -1,0 +1,340 @@
+"""Files in a real directory, confined to it, with writes that are atomic and can be taken back."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import stat
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from ..errors import ReadOnlyError
+from . import state_dir
+from .confine import Handle, refused
+from .disk import Disk
+from .paths import (
+    ROOT,
+    file_exists,
+    into_itself,
+    is_a_directory,
+    is_below,
+    not_empty,
+    root_refused,
+    split,
+)
+from .protocol import FileChanges, Filesystem
+from .reading import HostReading
+from .savepoints import HostSnapshot
+from .staging import CHUNK, Staging
+from .syscalls import DIRECTORY, Syscalls
+from .text import encode
+from .transactions import Transactions, Writing
+from .views import ReadOnlyFilesystem, SubFilesystem
+
+_log = logging.getLogger(__name__)
+
+
+class HostFilesystem(HostReading):
+    """A `Filesystem` on a directory of this machine.
+
+    Opening it takes back a transaction that a killed process left there (a warning says so). Whatever is written
+    while a snapshot is alive can be undone, also after `kill -9`; with `durable=True` also after a power cut.
+    Snapshots nest: restoring one ends those taken after it. `close()` (or leaving a `with` block) releases the
+    snapshots that are left, so what was written stays, and removes the state directory.
+
+    Only one writer at a time: while a transaction has written something, any other process or object that
+    writes to the same root waits a second, then gets a `JournalError` that names the process.
+
+    Raises `FileNotFoundError` or `NotADirectoryError` when the root is no directory, and `JournalError` when
+    another process has a transaction open on it. A root that is a symlink is resolved once, here.
+
+    Args:
+        root: the directory.
+        read_only: refuse every write with `ReadOnlyError`; nothing is ever made on the disk.
+        watch: "scan" takes back what other programs changed as well; see `docs/filesystem-disk.md` for its cost.
+        durable: wait for the disk at each step.
+        syscalls: the operating system, for tests.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as root, HostFilesystem(root) as fs:
+    ...     fs.write("notes/today.txt", "buy milk")
+    ...     before = fs.snapshot()
+    ...     fs.delete("notes", recursive=True)
+    ...     fs.restore(before)
+    ...     fs.read("notes/today.txt")
+    'buy milk'
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_staging",
+        "_transactions",
+    )
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        watch: Literal["scan"] | None = None,
+        durable: bool = False,
+        syscalls: Syscalls | None = None,
+    ) -> None:
+        if watch not in {None, "scan"}:
+            raise ValueError(f'watch must be None or "scan", got {watch!r}.')
+        self._closed = True
+        self._read_only = read_only
+        self._disk = Disk(syscalls or Syscalls(), os.fspath(root), durable=durable)
+        self._transactions = Transactions(self._disk)
+        self._staging = Staging(self._disk)
+        try:
+            if read_only:
+                self._warn_if_left_open()
+            else:
+                self._disk.inspect()
+        except BaseException:
+            self._disk.close()
+            raise
+        self._closed = False
+        _opened.add(self)
+
+    def __repr__(self) -> str:
+        return f"HostFilesystem({self._disk.root!r}{', read_only=True' if self._read_only else ''})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Also runs when __init__ raised; whatever fails here is taken care of when the root is next opened.
+        with suppress(Exception):
+            self.close()
+
+    @property
+    def root(self) -> Path:
+        """The directory, resolved."""
+        return Path(self._disk.root)
+
+    def close(self) -> None:
+        """Release all snapshots, keep what was written, give back locks and descriptors. Twice is fine.
+
+        Reading and writing raise `ValueError` afterwards.
+        """
+        self._closed = True
+        self._transactions.close()
+
+    def _warn_if_left_open(self) -> None:
+        for spot in state_dir.spots(self._disk.root):
+            with suppress(OSError):
+                if Path(spot.path, "journal").stat().st_size > 0:
+                    _log.warning(
+                        "%s has a transaction that is open or was left by a killed process; "
+                        "open it without read_only to have it rolled back",
+                        self._disk.root,
+                    )
+
+    # --- writing: whatever can fail comes first, then one step that changes the root
+
+    def write(self, path: str, content: str | bytes) -> None:
+        """See `Filesystem.write`. Mode, owner and extended attributes of a file that is there are kept."""
+        data = encode(content)
+        path = self._named(path)
+        with self._writing(path):
+            self._put_file(path, data, appending=False)
+
+    def append(self, path: str, content: str | bytes) -> None:
+        """See `Filesystem.append`; the file is copied, so that the change is one step like all others."""
+        data = encode(content)
+        path = self._named(path)
+        with self._writing(path):
+            self._put_file(path, data, appending=True)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """See `Filesystem.delete`. A symlink, FIFO or socket is removed itself."""
+        path = self._named(path)
+        if path == ROOT:
+            raise root_refused("deleted")
+        with self._writing(path):
+            parent, name = self._disk.dirs.parent(path)
+            with parent as at:
+                old = self._disk.sys.stat(name, dir_fd=at)
+                if not recursive and stat.S_ISDIR(old.st_mode) and self._filled(name, at):
+                    raise not_empty(path)
+                self._transactions.undo.remove(path, at, name, old)
+
+    def mkdir(self, path: str) -> None:
+        """See `Filesystem.mkdir`."""
+        path = self._named(path)
+        with self._writing(path):
+            if path != ROOT:
+                self._mkdir(path)
+
+    def copy(self, source: str, target: str) -> None:
+        """See `Filesystem.copy`; modes and times are kept, symlinks in a tree stay symlinks."""
+        source, target = self._named(source), self._named(target)
+        with self._writing(target):
+            parent, name = self._disk.dirs.parent(source)
+            with parent as at:
+                at_target, target_name, rest = self._transfer(source, at, name, target)
+                with at_target as to:
+                    staged = self._staging.copy(source, at, name)
+                    self._place(target, to, target_name, rest, staged=staged)
+
+    def move(self, source: str, target: str) -> None:
+        """See `Filesystem.move`; a symlink is moved itself."""
+        source, target = self._named(source), self._named(target)
+        if source == ROOT:
+            raise root_refused("moved")
+        with self._writing(target) as writing:
+            parent, name = self._disk.dirs.parent(source)
+            with parent as at:
+                to, _, rest = self._transfer(source, at, name, target)
+                with to:
+                    pass
+                if rest:
+                    writing.begin()  # two steps from here on: a crash between them must be undone
+                    self._mkdir(split(target)[0])
+                with self._disk.dirs.directory(split(target)[0]) as to_fd:
+                    self._transactions.undo.move(source, at, target, to_fd)
+
+    def _writing(self, path: str) -> Writing:
+        if self._read_only:
+            raise ReadOnlyError(f"{self!r} is read-only, so {path!a} was not changed.")
+        return self._transactions.writing(path)
+
+    def _put_file(self, path: str, data: bytes, *, appending: bool) -> None:
+        if path == ROOT:
+            raise is_a_directory(path)
+        parent, name, rest = self._anchor(path)
+        with parent as at:
+            old = None if rest else self._replaceable(path, at, name)
+            chunks: Iterable[bytes] = (data,)
+            if appending and old is not None:
+                chunks = self._followed_by(path, data)
+            staged = self._staging.file(chunks, at=at, name=name, old=old)
+            self._place(path, at, name, rest, staged=staged, old=old)
+
+    def _place(
+        self,
+        path: str,
+        at: int,
+        name: str,
+        rest: Sequence[str],
+        *,
+        staged: str | None,
+        old: os.stat_result | None = None,
+    ) -> None:
+        """Put it there, inside of the directories that are missing; what is not taken is dropped."""
+        if rest or staged is None:
+            staged = self._staging.wrapped(staged, rest, at=at)
+            path = path[: len(path) - sum(len(part) + 1 for part in rest)]
+        try:
+            self._transactions.undo.put(path, at, name, staged, old)
+        except BaseException:
+            self._staging.drop(staged)
+            raise
+
+    def _mkdir(self, path: str) -> None:
+        parent, name, rest = self._anchor(path)
+        with parent as at:
+            if not rest and (found := self._look(name, at)) is not None:
+                if stat.S_ISLNK(found.st_mode):
+                    raise refused(path, "is a symlink")
+                if not stat.S_ISDIR(found.st_mode):
+                    raise file_exists(path)
+                return
+            self._place(path, at, name, rest, staged=None)
+
+    def _transfer(self, source: str, at: int, name: str, target: str) -> tuple[Handle, str, Sequence[str]]:
+        """Check that the source may go to the target, and say where that is."""
+        found = self._disk.sys.stat(name, dir_fd=at)
+        if target == ROOT:
+            raise file_exists(target)
+        to, target_name, rest = self._anchor(target)
+        if not rest and self._look(target_name, to.fd) is not None:
+            with to:
+                raise file_exists(target)
+        if stat.S_ISDIR(found.st_mode) and is_below(target, source):
+            with to:
+                raise into_itself(source, target)
+        return to, target_name, rest
+
+    def _replaceable(self, path: str, at: int, name: str) -> os.stat_result | None:
+        old = self._look(name, at)
+        if old is None:
+            return None
+        if stat.S_ISDIR(old.st_mode):
+            raise is_a_directory(path)
+        if not stat.S_ISREG(old.st_mode):
+            raise refused(path, "is a symlink, socket, FIFO or device")
+        if not self._may_replace(old, name, at):
+            raise PermissionError(errno.EACCES, "The file is write-protected; change its mode first", path)
+        return old
+
+    def _look(self, name: str, at: int) -> os.stat_result | None:
+        try:
+            return self._disk.sys.stat(name, dir_fd=at)
+        except FileNotFoundError:
+            return None
+
+    def _filled(self, name: str, at: int) -> bool:
+        with Handle(self._disk.sys, self._disk.sys.open(name, DIRECTORY, dir_fd=at)) as fd:
+            return bool(self._disk.sys.names(fd))
+
+    def _followed_by(self, path: str, data: bytes) -> Iterator[bytes]:
+        yield from self._pieces(self._open_file(path), CHUNK)
+        yield data
+
+    # --- going back
+
+    def snapshot(self) -> HostSnapshot:
+        """See `Filesystem.snapshot`; nothing on the disk is touched before the first write."""
+        return self._transactions.snapshot()
+
+    def restore(self, snapshot: Any, /) -> None:
+        """See `Filesystem.restore`. Ends all snapshots that were taken after this one.
+
+        Raises `SnapshotError` for one that is over. A `JournalError` means that the disk refused: restoring may
+        be tried again and goes on where it stopped.
+        """
+        self._transactions.restore(snapshot)
+
+    def release(self, snapshot: Any, /) -> None:
+        """See `Filesystem.release`; of the outermost, it is the commit."""
+        self._transactions.release(snapshot)
+
+    def changes(self, since: Any, /) -> FileChanges:
+        """See `Filesystem.changes`; a file written with the bytes it had is not changed."""
+        return self._transactions.changes(since)
+
+    # --- views
+
+    def readonly(self) -> Filesystem:
+        """See `Filesystem.readonly`."""
+        return ReadOnlyFilesystem(self)
+
+    def sub(self, path: str) -> Filesystem:
+        """See `Filesystem.sub`."""
+        return SubFilesystem(self, path)
+
+
+_opened: weakref.WeakSet[HostFilesystem] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """A process that ends by itself keeps what it wrote; only one that is killed is rolled back."""
+    for fs in list(_opened):
+        with suppress(Exception):
+            fs.close()
+
+
+atexit.register(_close_all)
+
+__all__ = ["HostFilesystem"]

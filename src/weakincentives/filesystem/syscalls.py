@@ -1,0 +1,246 @@
+"""Every system call that the files on disk need, in one object, so that tests can fail or crash at call n."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+DIRECTORY: Final = os.O_DIRECTORY | os.O_CLOEXEC
+"""To read a directory. Add `O_NOFOLLOW` wherever the last part is not known to be one."""
+
+HANDLE: Final = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+"""To stand in a directory: needs no permission to read it."""
+
+_OPENAT2: Final = 437  # the same on every architecture that has it, except alpha
+_RESOLVE: Final = 0x08 | 0x04 | 0x02  # BENEATH | NO_SYMLINKS | NO_MAGICLINKS
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class Syscalls:
+    """The operating system. One instance serves any number of filesystems and threads.
+
+    Nothing here follows a symlink in the last part of a name. Errors are the plain `OSError`s of the kernel.
+
+    Args:
+        openat2: whether to use that call; None asks the kernel. False forces the walk by directory handles.
+    """
+
+    __slots__ = ("has_openat2",)
+
+    def __init__(self, *, openat2: bool | None = None) -> None:
+        self.has_openat2 = _kernel_has_openat2() if openat2 is None else openat2
+
+    # --- handles
+
+    def open(self, name: str, flags: int, mode: int = 0o666, *, dir_fd: int | None = None) -> int:
+        """A descriptor, always close-on-exec and never through a symlink in the last part."""
+        return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
+
+    def open_beneath(self, root: int, path: str, flags: int) -> int:
+        """`openat2` that refuses symlinks in every part and everything above `root`."""
+        return _openat2(root, path, flags | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back."""
+        os.close(fd)
+
+    def flock(self, fd: int, operation: int) -> None:
+        """Lock or unlock; `BlockingIOError` when another has it."""
+        fcntl.flock(fd, operation)
+
+    # --- content
+
+    def read(self, fd: int, count: int) -> bytes:
+        """The next bytes; empty at the end."""
+        return os.read(fd, count)
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        """Bytes from a position; empty at the end."""
+        return os.pread(fd, count, offset)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """How much of it was written."""
+        return os.write(fd, data)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        """How much of it was written at that position."""
+        return os.pwrite(fd, data, offset)
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        """Cut the file."""
+        os.ftruncate(fd, length)
+
+    def fsync(self, fd: int) -> None:
+        """Wait until it is on the disk."""
+        os.fsync(fd)
+
+    # --- looking
+
+    def fstat(self, fd: int) -> os.stat_result:
+        """What the descriptor is."""
+        return os.fstat(fd)
+
+    def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
+        """What the name is, without following it."""
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+
+    def access(self, name: str, mode: int, *, dir_fd: int) -> bool:
+        """Whether the effective user may."""
+        return os.access(name, mode, dir_fd=dir_fd, effective_ids=True)
+
+    def names(self, fd: int) -> list[str]:
+        """The names in a directory, in no order."""
+        return os.listdir(fd)
+
+    def kinds(self, fd: int) -> list[tuple[str, int]]:
+        """Name and file type (as in `st_mode`) of all in a directory, mostly without asking for each."""
+        with os.scandir(fd) as entries:
+            return [(entry.name, _type(entry)) for entry in entries]
+
+    def readlink(self, name: str, *, dir_fd: int) -> str:
+        """Where the symlink points."""
+        return os.readlink(name, dir_fd=dir_fd)
+
+    # --- names
+
+    def rename(self, source: str, target: str, *, source_fd: int, target_fd: int) -> None:
+        """Move in one step, over whatever file is there."""
+        os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+
+    def link(self, source: str, target: str, *, source_fd: int, target_fd: int) -> None:
+        """One more name for the same file."""
+        os.link(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
+
+    def unlink(self, name: str, *, dir_fd: int) -> None:
+        """Remove a name that is no directory."""
+        os.unlink(name, dir_fd=dir_fd)
+
+    def mkdir(self, name: str, mode: int = 0o777, *, dir_fd: int) -> None:
+        """Make a directory."""
+        os.mkdir(name, mode, dir_fd=dir_fd)
+
+    def rmdir(self, name: str, *, dir_fd: int) -> None:
+        """Remove an empty directory."""
+        os.rmdir(name, dir_fd=dir_fd)
+
+    def symlink(self, destination: str, name: str, *, dir_fd: int) -> None:
+        """Make a symlink."""
+        os.symlink(destination, name, dir_fd=dir_fd)
+
+    def mkfifo(self, name: str, mode: int, *, dir_fd: int) -> None:
+        """Make a FIFO."""
+        os.mkfifo(name, mode, dir_fd=dir_fd)
+
+    # --- attributes
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        """Set the mode of an open file."""
+        os.fchmod(fd, mode)
+
+    def fchown(self, fd: int, uid: int, gid: int) -> None:
+        """Set owner and group of an open file."""
+        os.fchown(fd, uid, gid)
+
+    def chown(self, name: str, uid: int, gid: int, *, dir_fd: int) -> None:
+        """Set owner and group of a name itself."""
+        os.chown(name, uid, gid, dir_fd=dir_fd, follow_symlinks=False)
+
+    def chmod(self, name: str, mode: int, *, dir_fd: int) -> None:
+        """Set the mode of a name that is no symlink; one that is raises `ELOOP`."""
+        # `fchmodat` follows symlinks and a file of mode 0 cannot be opened to read: pin it, then go by the pin.
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        try:
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+            os.chmod(f"/proc/self/fd/{fd}", mode)  # noqa: PTH101 - a descriptor
+        finally:
+            os.close(fd)
+
+    def utime(self, name: str, times: tuple[int, int], *, dir_fd: int) -> None:
+        """Set access and modification time (ns) of a name itself."""
+        os.utime(name, ns=times, dir_fd=dir_fd, follow_symlinks=False)
+
+    def xattrs(self, name: str, *, dir_fd: int) -> dict[str, bytes]:
+        """The extended attributes that may be read; empty where the filesystem has none."""
+        path = f"/proc/self/fd/{dir_fd}/{name}"
+        try:
+            names = os.listxattr(path, follow_symlinks=False)
+            return {key: os.getxattr(path, key, follow_symlinks=False) for key in names}
+        except OSError:
+            return {}
+
+    def setxattr(self, fd: int, name: str, value: bytes) -> None:
+        """Set one extended attribute of an open file."""
+        os.setxattr(fd, name, value)
+
+
+CALLS: Final = tuple(name for name, member in vars(Syscalls).items() if callable(member) and not name.startswith("_"))
+"""The names of all calls, for tests that wrap each of them."""
+
+
+def _type(entry: os.DirEntry[str]) -> int:
+    if entry.is_symlink():
+        return stat.S_IFLNK
+    if entry.is_dir(follow_symlinks=False):
+        return stat.S_IFDIR
+    return stat.S_IFREG if entry.is_file(follow_symlinks=False) else stat.S_IFIFO
+
+
+def _load_syscall() -> Callable[..., int]:
+    function: Any = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    function.argtypes = (
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.POINTER(_OpenHow),
+        ctypes.c_size_t,
+    )
+    return function
+
+
+_syscall: Callable[..., int] | None = _load_syscall() if sys.platform == "linux" else None
+
+
+def _openat2(root: int, path: str, flags: int) -> int:
+    if _syscall is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    how = _OpenHow(flags, 0, _RESOLVE)
+    name = os.fsencode(path)
+    code = errno.EAGAIN
+    # EAGAIN: something was renamed while the kernel looked, so it cannot be sure; it asks to try again.
+    for _ in range(1000):
+        fd = _syscall(_OPENAT2, root, name, how, 24)
+        if fd >= 0:
+            return fd
+        code = ctypes.get_errno()
+        if code not in {errno.EAGAIN, errno.EINTR}:
+            break
+    raise OSError(code, os.strerror(code), path)
+
+
+def _kernel_has_openat2() -> bool:
+    """Missing before Linux 5.6; some container profiles answer EPERM."""
+    try:
+        root = os.open("/", HANDLE)
+    except OSError:
+        return False
+    try:
+        os.close(_openat2(root, ".", HANDLE))
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    return True
+
+
+__all__ = ["CALLS", "DIRECTORY", "HANDLE", "Syscalls"]
