@@ -80,12 +80,14 @@ class ToolExecutor:
 
     def execute(self, call: ToolCall) -> ToolReply:
         """Run one call and answer it."""
-        self._enter()
+        if not self._entered:
+            self._enter()
         return _drive(dispatch(call, self._run, BLOCKING))
 
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
-        await self._aenter()
+        if not self._entered:
+            await self._aenter()
         return await dispatch(call, self._run, AWAITING)
 
     def execute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:

@@ -103,9 +103,8 @@ class ToolInvoked(_Fields):
     outcome: Outcome
     error: BaseException | None
 
-    def __new__(  # noqa: D102 - as the attributes say
+    def __new__(  # noqa: D102, PLR0917 - as the attributes say; the engine passes them by position, for speed
         cls,
-        *,
         tool_name: str = "",
         params: Any = None,
         result: ToolResult[Any] | None = None,

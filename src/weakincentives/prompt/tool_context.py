@@ -15,7 +15,7 @@ from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptPr
 _NO_RESOURCES = ResourceRegistry()
 
 
-class _Fields:
+class ContextFields:
     """The fields while they can still be set. See `ToolContext.__new__`."""
 
     __slots__ = (
@@ -47,8 +47,7 @@ class _Fields:
     _budget_tracker: BudgetTracker | None
 
 
-@final
-class ToolContext(_Fields):
+class ToolContext(ContextFields):
     """Everything a handler may touch; made for one call and worthless after it.
 
     Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
@@ -94,7 +93,7 @@ class ToolContext(_Fields):
         """Fill the fields, then close them."""
         # One is made for every call: a frozen dataclass takes three times as long as filling the fields and
         # closing the door behind them.
-        self: Any = object.__new__(_Fields)
+        self: Any = object.__new__(ContextFields)
         self.prompt = prompt
         self.rendered_prompt = rendered_prompt
         self.adapter = adapter
@@ -135,4 +134,4 @@ class ToolContext(_Fields):
             self.heartbeat.beat()
 
 
-__all__ = ["ToolContext"]
+__all__ = ["ContextFields", "ToolContext"]

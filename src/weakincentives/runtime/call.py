@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 from ..prompt.events import Outcome
 from ..prompt.tool import Tool
@@ -13,9 +12,7 @@ from ..prompt.tree import BoundTool
 from ..results import ToolResult
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """What the model asks for. `arguments` is JSON text or a mapping, as the provider gave it."""
 
     id: str
@@ -34,9 +31,7 @@ class ToolCall:
         return data if isinstance(data, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ToolReply:
+class ToolReply(NamedTuple):
     """The one answer to a call.
 
     Attributes:

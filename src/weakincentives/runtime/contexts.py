@@ -1,19 +1,171 @@
-"""What handlers and policies hold: handles that end with the call, or never write."""
+"""What handlers and policies hold while a call runs: handles that end with the call, or never write."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, final
+from typing import Any, final
 
-from ..fence import Guard, ReadOnlyGuard
-from ..filesystem import Filesystem, GuardedFilesystem, InMemoryFilesystem
+from ..fence import Fence, Guard, ReadOnlyGuard
+from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
+from ..prompt.events import Outcome
+from ..prompt.tool_context import ContextFields as _Fields
 from ..prompt.tool_context import ToolContext
 from ..resources import ToolScope
+from ..session import Session
 from .call import Request
 from .run import Run
 
-T = TypeVar("T")
-
 _MISSING: Any = object()
+
+
+class _CallFields(_Fields):
+    """The fields of a `CallContext` while they can still be set, as with `ToolContext`."""
+
+    __slots__ = ("_fence", "_over", "_request", "_resources", "_run", "_scope", "_session", "_writes")
+
+    _request: Request
+    _run: Run
+    _writes: bool
+    _fence: Guard | None
+    _over: str | None
+    _scope: ToolScope | None
+    _session: Session | None
+    _resources: CallResources | None
+
+
+@final
+class CallContext(_CallFields, ToolContext):
+    """The context of one call. Its handles are made when first asked for: many handlers need none.
+
+    `end` makes them worthless. A thread that outlives its call may still be asking for its first handle then, so each
+    is published before the end is looked for, and the end before the handles are: one of the two sees the other.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, request: Request, run: Run, writes: bool) -> CallContext:  # noqa: D102
+        self: Any = object.__new__(_CallFields)
+        self._request = request
+        self._run = run
+        self._writes = writes
+        self._fence = self._over = self._scope = self._session = self._resources = None
+        self.__class__ = cls
+        return self
+
+    @property
+    def session(self) -> Session:  # pyright: ignore[reportIncompatibleVariableOverride] # made when asked for
+        """The session; writes raise once the call is over."""
+        handle = self._session
+        if handle is None:
+            handle = self._run.session.guarded(self._guard())
+            _set_session(self, handle)
+        return handle
+
+    @property
+    def resources(self) -> CallResources:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The resources; files are fenced like the session."""
+        found = self._resources
+        if found is None:
+            found = CallResources(self.scope(), self._guard())
+            _set_resources(self, found)
+        return found
+
+    def scope(self) -> ToolScope:
+        """The resources of this call alone."""
+        scope = self._scope
+        if scope is None:
+            scope = self._run.resources.tool_scope()
+            _set_scope(self, scope)
+            if self._over is not None:
+                scope.close()
+        return scope
+
+    def _guard(self) -> Guard:
+        guard = self._fence
+        if guard is None:
+            guard = Fence() if self._writes else ReadOnlyGuard(f"The context of '{self._request.call.name}'")
+            _set_fence(self, guard)
+            if self._over is not None and isinstance(guard, Fence):
+                guard.close(self._over)
+        return guard
+
+    def end(self, outcome: Outcome) -> None:
+        """Close what was built for the call, then refuse all further writes."""
+        scope = self._scope
+        if scope is not None:
+            scope.close()
+        reason = _ENDINGS.get(outcome, "it returned")
+        _set_over(self, reason)
+        if self._scope is not scope and self._scope is not None:
+            self._scope.close()
+        fence = self._fence
+        if isinstance(fence, Fence):
+            fence.close(reason)
+
+    # What does not change from call to call is the run's.
+
+    @property
+    def prompt(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The prompt being evaluated."""
+        return self._run.prompt
+
+    @property
+    def rendered_prompt(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the model was sent."""
+        return self._run.rendered_prompt
+
+    @property
+    def adapter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The adapter that evaluates the prompt."""
+        return self._run.adapter
+
+    @property
+    def deadline(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The run's deadline, or None."""
+        return self._run.deadline
+
+    @property
+    def heartbeat(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The run's heartbeat, or None."""
+        return self._run.heartbeat
+
+    @property
+    def run_context(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The run's correlation ids, or None."""
+        return self._run.run_context
+
+    @property
+    def call_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The model's id of the call."""
+        return self._request.call.id
+
+    @property
+    def tool_name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The tool that was called."""
+        return self._request.call.name
+
+    @property
+    def idempotency_key(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """None: the call has no ledger."""
+        return None
+
+    @property
+    def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._run.budget_tracker
+
+
+# The fields cannot be set from outside; these are their slots.
+_set_fence = _CallFields.__dict__["_fence"].__set__
+_set_over = _CallFields.__dict__["_over"].__set__
+_set_scope = _CallFields.__dict__["_scope"].__set__
+_set_session = _CallFields.__dict__["_session"].__set__
+_set_resources = _CallFields.__dict__["_resources"].__set__
+
+
+_ENDINGS: dict[Outcome, str] = {
+    "timeout": "it ran out of time",
+    "deadline": "the deadline passed",
+    "cancelled": "it was cancelled",
+}
 
 
 @final
@@ -42,9 +194,7 @@ class CallResources:
         return resource_type in self._scope
 
     def _fenced(self, resource_type: Any, found: Any) -> Any:
-        if found is None or not (
-            resource_type is Filesystem or isinstance(found, InMemoryFilesystem)
-        ):
+        if found is None or not (resource_type is Filesystem or isinstance(found, InMemoryFilesystem | HostFilesystem)):
             return found
         if self._guarded is None:
             self._guarded = {}
@@ -54,18 +204,4 @@ class CallResources:
         return guarded
 
 
-def writing_context(request: Request, scope: ToolScope, guard: Guard, run: Run) -> ToolContext:
-    """The context of a handler: everything it changes, it changes inside the guard."""
-    return ToolContext(
-        run.prompt, run.rendered_prompt, run.adapter, run.session.guarded(guard), run.deadline, run.budget_tracker,
-        CallResources(scope, guard), run.heartbeat, run.run_context,
-        call_id=request.call.id, tool_name=request.call.name,
-    )  # fmt: skip
-
-
-def reading_context(request: Request, scope: ToolScope, guard: Guard, run: Run) -> ToolContext:  # noqa: ARG001 - one form
-    """A context that only reads: for policies, and for handlers of read-only tools."""
-    return writing_context(request, scope, ReadOnlyGuard(f"The context of '{request.call.name}'"), run)
-
-
-__all__ = ["CallResources", "reading_context", "writing_context"]
+__all__ = ["CallContext", "CallResources"]

@@ -20,9 +20,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from .call import Ran, Refused, ToolCall, ToolReply
-from .contexts import reading_context, writing_context
+from .contexts import CallContext
 from .gate import gate
-from .invoke import interrupted, invoke
+from .invoke import interrupted, invoke, start
 from .parse import parse
 from .run import Run
 from .settle import abort, conclude, settle
@@ -44,26 +44,29 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         return conclude(call, refused, run)
 
     request, read_only = admitted.request, admitted.tool.annotations.read_only
-    savepoint = Savepoint(run.session, run.resources)
+    savepoint = Savepoint(run.session, run.resources, run.locks())
     try:
-        await waiting.open(savepoint, shared=read_only)
+        if not savepoint.open_now(read_only):
+            await waiting.open(savepoint, shared=read_only)
     except BaseException as error:  # noqa: BLE001 - answered and recorded; what must propagate does
         return abort(request, error, run)
     try:
-        scope = run.resources.tool_scope()
-        context = (reading_context if read_only else writing_context)(request, scope, savepoint.fence, run)
-        ran = await invoke(admitted, context, scope, run, waiting)
+        context = CallContext(request, run, not read_only)
+        ran = start(admitted, context, run)
+        if not isinstance(ran, Ran):
+            ran = await invoke(admitted, context, ran, run, waiting)
         if read_only:
             ran = await _begin_to_write(ran, savepoint, waiting, before)
-            context = writing_context(request, scope, savepoint.fence, run)
-        return settle(admitted, ran, context, scope, savepoint, run)
+            context.end(ran.outcome)
+            context = CallContext(request, run, True)
+        return settle(admitted, ran, context, savepoint, run)
     finally:
         savepoint.close()
 
 
 async def _begin_to_write(ran: Ran, savepoint: Savepoint, waiting: Waiting, before: Future[None] | None) -> Ran:
     """A read-only call takes its turn and the locks for its own, to be settled like any other."""
-    savepoint.rest()
+    savepoint.let_go()
     try:
         if before is not None:
             await waiting.turn(before)

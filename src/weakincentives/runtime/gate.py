@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from ..fence import ReadOnlyGuard
 from ..prompt.policy import evaluate_policies
 from .call import Admitted, Refused, Request
-from .contexts import reading_context
+from .contexts import CallContext
 from .run import Run
 from .threads import MAX_ABANDONED, abandoned_count
-
-_CLOSED = ReadOnlyGuard("The context of a policy")
 
 
 def gate(request: Request, run: Run) -> Admitted:
@@ -38,9 +35,11 @@ def gate(request: Request, run: Run) -> Admitted:
 
 
 def _ask_policies(request: Request, run: Run) -> None:
-    with run.resources.tool_scope() as scope:
-        context = reading_context(request, scope, _CLOSED, run)
+    context = CallContext(request, run, False)
+    try:
         text = evaluate_policies(request.bound.policies, request.bound.tool.name, request.params, context)
+    finally:
+        context.end("refused")
     if text is not None:
         raise Refused("refused", text, params=request.params)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any, NamedTuple
+from collections.abc import Awaitable
+from typing import Any, NamedTuple, cast
 
 from ..deadlines import Deadline
 from ..errors import (
-    ContractError,
     DeadlineExceededError,
     PromptEvaluationError,
     ToolError,
@@ -19,10 +19,10 @@ from ..prompt.events import Outcome
 from ..prompt.handlers import read_handler
 from ..prompt.tool import Tool
 from ..prompt.tool_context import ToolContext
-from ..resources import ToolScope
 from ..results import ToolResult
 from ..run_context import RunContext
 from .call import Admitted, Ran
+from .contexts import CallContext
 from .processes import Job
 from .redaction import redact
 from .run import Run
@@ -38,41 +38,67 @@ class Limit(NamedTuple):
     outcome: Outcome
 
 
-async def invoke(admitted: Admitted, context: ToolContext, scope: ToolScope, run: Run, waiting: Waiting) -> Ran:
-    """Build what the call needs and run the handler within its limits."""
+def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
+    """Run a plain handler in this thread, which is the usual case.
+
+    None when the handler has limits or is async: it has not begun then. An awaitable is what it returned.
+    """
+    tool = admitted.tool
+    if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
+        return None
+    try:
+        if run.resources.has_eager_tools:
+            context.scope().__enter__()
+        result = tool.call(admitted.request.params, context)
+    except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        return _raised(error, tool, run)
+    if type(result) is ToolResult and result.success:
+        return Ran(result, "succeeded")
+    return result if inspect.isawaitable(result) else _ended(result, tool, run)
+
+
+async def invoke(
+    admitted: Admitted, context: CallContext, begun: Awaitable[Any] | None, run: Run, waiting: Waiting
+) -> Ran:
+    """Run the handler within its limits, or wait for one that `start` began."""
     tool, params = admitted.tool, admitted.request.params
     limit = _limit(tool, run.deadline)
     try:
-        scope.__enter__()
-        if tool.isolation is None and limit is None:
-            result = tool.call(params, context)
-            if type(result) is not ToolResult and inspect.isawaitable(result):
-                result = await waiting.finish(result)
+        if begun is not None:
+            result = await waiting.finish(begun)
         else:
-            result = await _bounded(tool, params, context, limit, waiting)
+            if run.resources.has_eager_tools:
+                context.scope().__enter__()
+            if tool.isolation is None and limit is None:
+                result = await waiting.finish(tool.call(params, context))
+            else:
+                result = await _bounded(tool, params, context, limit, waiting)
     except OutOfTime:
         assert limit is not None
         return _out_of_time(tool, limit)
-    except ToolError as error:  # the handler says so itself: an expected failure
+    except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        return _raised(error, tool, run)
+    return _ended(result, tool, run)
+
+
+def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
+    """What an exception means: an expected failure, a bug, the end of the evaluation or of the program."""
+    if isinstance(error, ToolError):
         logger.info("Tool %s failed: %s", tool.name, error)
         return Ran(ToolResult.error(str(error)), "failed", error)
-    except ContractError as error:
-        return _unexpected(error, tool, run)
-    except VisibilityExpansionRequired as error:
+    if isinstance(error, VisibilityExpansionRequired):
         return Ran(ToolResult.error(str(error)), "expanded", error, error)
-    except PromptEvaluationError as error:
+    if isinstance(error, PromptEvaluationError):
         return Ran(ToolResult.error(f"The evaluation ended: {error}"), "crashed", error, error)
-    except DeadlineExceededError as error:
+    if isinstance(error, DeadlineExceededError):
         ended = PromptEvaluationError(
             f"The deadline passed inside tool '{tool.name}': {error}", prompt_name=run.prompt_name, phase="deadline"
         )
         ended.__cause__ = error
         return Ran(ToolResult.error("The deadline has passed."), "deadline", error, ended)
-    except Exception as error:  # handlers are users' code
+    if isinstance(error, Exception):
         return _unexpected(error, tool, run)
-    except BaseException as error:  # Ctrl-C, exit, cancellation: undone first, then passed on
-        return interrupted(error)
-    return _checked(result, tool, run)
+    return interrupted(error)
 
 
 def interrupted(error: BaseException) -> Ran:
@@ -80,14 +106,15 @@ def interrupted(error: BaseException) -> Ran:
     return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)
 
 
-def _checked(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
-    if type(result) is not ToolResult and not isinstance(result, ToolResult):
+def _ended(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
+    if not isinstance(result, ToolResult):
         wrong = TypeError(f"the handler of '{tool.name}' returned a {type(result).__name__}, not a ToolResult")
         return _unexpected(wrong, tool, run)
-    if result.success:
-        return Ran(result, "succeeded")
-    logger.info("Tool %s failed: %s", tool.name, result.message)
-    return Ran(result, "failed")
+    outcome = cast(ToolResult[Any], result)
+    if outcome.success:
+        return Ran(outcome, "succeeded")
+    logger.info("Tool %s failed: %s", tool.name, outcome.message)
+    return Ran(outcome, "failed")
 
 
 def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
@@ -148,4 +175,4 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-__all__ = ["internal_error", "interrupted", "invoke"]
+__all__ = ["internal_error", "interrupted", "invoke", "start"]

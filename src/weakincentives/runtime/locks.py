@@ -32,6 +32,17 @@ class CallLock:
         self._writing = False
         self._waiting: deque[tuple[bool, Future[None]]] = deque()
 
+    def take_now(self, shared: bool) -> bool:
+        """Take the lock if that needs no waiting."""
+        with self._mutex:
+            if self._writing or self._waiting or (self._readers and not shared):
+                return False
+            if shared:
+                self._readers += 1
+            else:
+                self._writing = True
+            return True
+
     def take(self, shared: bool) -> Future[None] | None:
         """Take the lock, or queue up: the future is done once it is the caller's."""
         with self._mutex:
@@ -57,6 +68,8 @@ class CallLock:
                 self._readers -= 1
             else:
                 self._writing = False
+            if not self._waiting:
+                return
             while self._waiting and not self._writing and (self._waiting[0][0] or not self._readers):
                 next_shared, waiter = self._waiting.popleft()
                 self._grant(next_shared)
@@ -73,39 +86,68 @@ _locks: WeakKeyDictionary[Any, CallLock] = WeakKeyDictionary()
 _locks_mutex = Lock()
 
 
+_shared_lock = CallLock()
+
+
 def lock_of(participant: Any) -> CallLock:
-    """The lock of a participant; it lives as long as the participant does."""
+    """The lock of a participant; it lives as long as the participant does.
+
+    Objects that cannot be keys or weakly referred to share one lock.
+    """
     try:
-        return _locks[participant]
-    except KeyError:
         with _locks_mutex:
             return _locks.setdefault(participant, CallLock())
+    except TypeError:
+        return _shared_lock
 
 
-@final
+def in_order(locks: Iterable[CallLock]) -> tuple[CallLock, ...]:
+    """The locks in the fixed order in which calls take them, so that two calls cannot wait for each other."""
+    return tuple(sorted(set(locks), key=_number))
+
+
 class Holding:
-    """The locks a call holds; found through a context variable by the calls made inside it."""
+    """The locks a call holds; found through a context variable by the calls made inside it.
 
-    __slots__ = ("_locks", "_outer", "_released", "_shared", "_token")
+    `locks` are `in_order`; those that a call around this one holds are left to it. Released, it can be taken again.
+    """
 
-    def __init__(self, locks: Iterable[CallLock], *, shared: bool) -> None:
-        self._outer = _current.get()
-        self._shared = shared
-        self._locks = [lock for lock in locks if self._outer is None or not self._outer.holds(lock)]
-        if len(self._locks) > 1:
-            self._locks.sort(key=_number)  # a fixed order, so that two calls cannot wait for each other
-        self._released = False
-        self._token: Token[Holding | None] | None = None
+    __slots__ = ("_held", "_locks", "_outer", "_shared", "_token")
+
+    _token: Token[Holding | None]
+
+    def __init__(self, locks: tuple[CallLock, ...]) -> None:
+        outer = self._outer = current_holding()
+        self._locks = locks if outer is None else outer.others(locks)
+        self._held = self._shared = False
 
     def holds(self, lock: CallLock) -> bool:
         """Whether this call, or one around it, has the lock and is still running."""
-        if not self._released and lock in self._locks:
+        if self._held and lock in self._locks:
             return True
         return self._outer is not None and self._outer.holds(lock)
 
-    def acquire(self) -> None:
+    def others(self, locks: tuple[CallLock, ...]) -> tuple[CallLock, ...]:
+        """The locks that neither this call nor one around it holds."""
+        return tuple(lock for lock in locks if not self.holds(lock))
+
+    def take_now(self, shared: bool) -> bool:
+        """Take all locks if that needs no waiting; else none."""
+        self._shared = shared
+        taken = 0
+        for lock in self._locks:
+            if not lock.take_now(shared):
+                self._drop(self._locks[:taken])
+                return False
+            taken += 1
+        self._held = True
+        self._token = _current.set(self)
+        return True
+
+    def take(self, shared: bool) -> None:
         """Take all locks, blocking the thread; an interrupted wait leaves none taken."""
-        taken: list[CallLock] = []
+        self._shared = shared
+        taken = 0
         try:
             for lock in self._locks:
                 waiter = lock.take(self._shared)
@@ -115,44 +157,48 @@ class Holding:
                     except BaseException:
                         lock.give_up(self._shared, waiter)
                         raise
-                taken.append(lock)
+                taken += 1
         except BaseException:
-            self._drop(taken)
+            self._drop(self._locks[:taken])
             raise
+        self._held = True
         self._token = _current.set(self)
 
-    async def aacquire(self) -> None:
+    async def atake(self, shared: bool) -> None:
         """Take all locks without blocking the event loop; a cancelled wait leaves none taken."""
-        taken: list[CallLock] = []
+        self._shared = shared
+        taken = 0
         try:
             for lock in self._locks:
                 waiter = lock.take(self._shared)
                 if waiter is not None:
                     try:
-                        await asyncio.wrap_future(waiter)
+                        # Shielded: cancelling the wait must not cancel a grant that is being made.
+                        await asyncio.shield(asyncio.wrap_future(waiter))
                     except BaseException:
                         lock.give_up(self._shared, waiter)
                         raise
-                taken.append(lock)
+                taken += 1
         except BaseException:
-            self._drop(taken)
+            self._drop(self._locks[:taken])
             raise
+        self._held = True
         self._token = _current.set(self)
 
-    def release(self) -> None:
-        """Let go of everything; releasing twice does nothing."""
-        if self._released:
+    def let_go(self) -> None:
+        """Release everything; doing it twice does nothing."""
+        if not self._held:
             return
-        self._released = True
-        if self._token is not None:
-            try:
-                _current.reset(self._token)
-            except ValueError:  # begun in another context, as harnesses with hooks do
-                _current.set(self._outer)
-        self._drop(self._locks)
+        self._held = False
+        try:
+            _current.reset(self._token)
+        except ValueError:  # taken in another context, as harnesses with hooks do
+            _current.set(self._outer)
+        for lock in self._locks:
+            lock.release(self._shared)
 
-    def _drop(self, locks: list[CallLock]) -> None:
-        for lock in reversed(locks):
+    def _drop(self, locks: tuple[CallLock, ...]) -> None:
+        for lock in locks:
             lock.release(self._shared)
 
 
@@ -161,5 +207,7 @@ def _number(lock: CallLock) -> int:
 
 
 _current: ContextVar[Holding | None] = ContextVar("weakincentives_holding", default=None)
+current_holding = _current.get
+"""What the call around this code holds, or None."""
 
-__all__ = ["CallLock", "Holding", "lock_of"]
+__all__ = ["CallLock", "Holding", "current_holding", "in_order", "lock_of"]

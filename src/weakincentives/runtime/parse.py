@@ -15,7 +15,7 @@ _MAX_LISTED = 20
 
 def parse(call: ToolCall, run: Run) -> Request:
     """Look up the tool and check the arguments; `Refused` says what the model should do instead."""
-    call_id, name = call.id, call.name
+    call_id, name, arguments = call
     if not isinstance(call_id, str) or not call_id:
         raise Refused("invalid", "The call has no id, so it was not run.\nSend every call with an id of its own.")
     if not run.memory.is_new(call_id):
@@ -26,7 +26,7 @@ def parse(call: ToolCall, run: Run) -> Request:
     if bound.tool.handler is None:
         raise Refused("refused", f"Tool '{name}' has no handler here, so it cannot be called.\nUse another tool.")
     try:
-        params = bound.tool.parse("{}" if call.arguments is None or call.arguments == "" else call.arguments)
+        params = bound.tool.parse("{}" if arguments is None or arguments == "" else arguments)
     except ParseError as error:
         raise Refused("invalid", error_text(error, f"tool '{name}'")) from None
     return Request(call, bound, params)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -14,6 +13,8 @@ from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
 from .cuts import CutResults
+from .locks import CallLock
+from .transactions import locks_of
 
 _REMEMBERED_IDS = 1024
 
@@ -23,8 +24,8 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline", "heartbeat", "hide_errors", "memory",
-        "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session", "tools",
+        "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline", "heartbeat", "hide_errors", "memory",
+        "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session", "session_id", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -54,41 +55,55 @@ class Run:
         self.run_context = run_context
         self.hide_errors = hide_errors
         self.clock: Clock = session.clock
+        self.session_id = session.session_id
         self.prompt_name: str | None = getattr(prompt, "name", None)
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
         self.memory = CallMemory()
         self.cuts = CutResults(self.tools)
+        self._parts: tuple[Any, ...] | None = None
+        self._locks: tuple[CallLock, ...] = ()
+
+    def locks(self) -> tuple[CallLock, ...]:
+        """The locks of everything that takes part in a call; worked out again when a resource was born."""
+        parts = self.resources.snapshotables()
+        if parts is not self._parts:
+            self._parts, self._locks = parts, locks_of(self.session, self.resources)
+        return self._locks
 
 
 @final
 class CallMemory:
     """Which ids were answered lately, and how often the last call was repeated."""
 
-    __slots__ = ("_ids", "_last", "_repeats")
+    __slots__ = ("_arguments", "_ids", "_name", "_older", "_repeats")
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-        self._last: tuple[object, object] | None = None
+        self._ids: set[str] = set()
+        self._older: set[str] = set()
+        self._name: object = None
+        self._arguments: object = None
         self._repeats = 0
 
     def begin_turn(self) -> None:
         """Forget the ids: they are the model's, unique within one turn."""
-        self._ids.clear()
+        self._ids, self._older = set(), set()
 
     def is_new(self, call_id: str) -> bool:
-        """Remember an id; False when it was there already. Only the newest ones are kept."""
-        if call_id in self._ids:
+        """Remember an id; False when it was there already. A thousand and more are remembered."""
+        ids = self._ids
+        if call_id in ids or call_id in self._older:
             return False
-        self._ids[call_id] = None
-        if len(self._ids) > _REMEMBERED_IDS:
-            self._ids.popitem(last=False)
+        ids.add(call_id)
+        if len(ids) >= _REMEMBERED_IDS:
+            self._older, self._ids = ids, set()
         return True
 
     def repeats(self, name: str, arguments: object) -> int:
         """How many times in a row exactly this was asked for, this time included."""
-        asked = (name, arguments)
-        self._repeats = self._repeats + 1 if asked == self._last else 1
-        self._last = asked
+        if arguments == self._arguments and name == self._name:
+            self._repeats += 1
+        else:
+            self._name, self._arguments, self._repeats = name, arguments, 1
         return self._repeats
 
 

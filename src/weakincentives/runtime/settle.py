@@ -7,12 +7,11 @@ from typing import Any
 
 from ..errors import ReducerError, RollbackError
 from ..prompt.changes import NO_CHANGES, Changes
-from ..prompt.events import Outcome, ToolInvoked
+from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
-from ..prompt.tool_context import ToolContext
-from ..resources import ToolScope
 from ..results import ToolResult
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
+from .contexts import CallContext
 from .invoke import internal_error
 from .reply import reply_text
 from .run import Run
@@ -24,30 +23,30 @@ _UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone"})
 
 
 def settle(
-    admitted: Admitted, ran: Ran, context: ToolContext, scope: ToolScope, savepoint: Savepoint, run: Run
+    admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run
 ) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
-    request = admitted.request
+    call, _, params = admitted.request
     text = ""
     if ran.outcome == "succeeded":
         ran, text = _accept(admitted, ran, context, run)
-    scope.close()
-    savepoint.fence.close(_ending(ran.outcome))
+    context.end(ran.outcome)
     changes = savepoint.changes()
     if ran.outcome != "succeeded":
         ran, text = _undo(admitted, ran, changes, savepoint, run)
-    event = _event(request.call, request.params, ran, text, changes, admitted.started, run)
+    event = _event(call, params, ran, text, changes, admitted.started, run)
     told = run.session.dispatcher.dispatch(event)
     if told.errors and ran.outcome == "succeeded":
         ran = _unheard(told.errors[0][1], ran, run)
         ran, text = _undo(admitted, ran, changes, savepoint, run)
-        event = _event(request.call, request.params, ran, text, changes, admitted.started, run)
-    if ran.outcome == "succeeded":
+        event = _event(call, params, ran, text, changes, admitted.started, run)
+    result, outcome, _, raises = ran
+    if outcome == "succeeded":
         savepoint.keep()
     _record(event, run)
-    if ran.raises is not None:
-        raise ran.raises
-    return ToolReply(request.call.id, text, ran.result, ran.outcome, ran.outcome in _UNEXPECTED)
+    if raises is not None:
+        raise raises
+    return ToolReply(call.id, text, result, outcome, outcome in _UNEXPECTED, False)
 
 
 def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
@@ -72,7 +71,7 @@ def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
     raise error
 
 
-def _accept(admitted: Admitted, ran: Ran, context: ToolContext, run: Run) -> tuple[Ran, str]:
+def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tuple[Ran, str]:
     """Route the value to its reducers, tell the policies, render; if one of them fails the call has failed."""
     request, result = admitted.request, ran.result
     if result.value is not None:
@@ -119,24 +118,14 @@ def _event(
     call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
 ) -> ToolInvoked:
     clock = run.clock
+    result, outcome, error, _ = ran
     duration = 0.0 if started is None else clock.monotonic() - started
+    success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
+    usage = event_id = None
     return ToolInvoked(
-        tool_name=call.name,
-        params=params,
-        result=ran.result,
-        success=ran.outcome == "succeeded" or ran.outcome == "replayed",
-        timestamp=clock.time() - duration,
-        duration=duration,
-        call_id=call.id,
-        session_id=run.session.session_id,
-        prompt_name=run.prompt_name,
-        adapter=run.adapter_name,
-        rendered_output=text,
-        run_context=run.run_context,
-        changes=changes,
-        outcome=ran.outcome,
-        error=ran.error,
-    )
+        call.name, params, result, success, clock.time() - duration, duration, call.id, run.session_id,
+        run.prompt_name, run.adapter_name, usage, text, run.run_context, event_id, changes, outcome, error,
+    )  # fmt: skip
 
 
 def _record(event: ToolInvoked, run: Run) -> None:
@@ -146,12 +135,6 @@ def _record(event: ToolInvoked, run: Run) -> None:
     except ReducerError:
         logger.exception("A reducer failed on ToolInvoked")
         run.session[ToolInvoked].append(event)
-
-
-def _ending(outcome: Outcome) -> str:
-    return {"timeout": "it ran out of time", "deadline": "the deadline passed", "cancelled": "it was cancelled"}.get(
-        outcome, "it returned"
-    )
 
 
 __all__ = ["abort", "conclude", "settle"]

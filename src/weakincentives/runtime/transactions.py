@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self, final
 
 from ..errors import RollbackError, SessionError
-from ..fence import Fence
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from .locks import CallLock, Holding, lock_of
+from .locks import CallLock, Holding, current_holding, in_order, lock_of
 
 logger = logging.getLogger(__name__)
 
@@ -53,108 +52,131 @@ def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
 
 
 @final
-class Savepoint:
+class Savepoint(Holding):
     """Around one call, or several: takes the locks, remembers everything, and can undo it all.
 
     Opening waits for other calls on the same session or files. Closing undoes everything unless `keep` was called, so
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_holding", "_over", "_tag", "fence", "session", "snapshot")
+    __slots__ = ("_context", "_decided", "_mark", "_parts", "_session_snapshot", "session")
 
-    def __init__(self, session: Session, resources: ResourceContext | None, *, tag: str = "") -> None:
+    def __init__(
+        self, session: Session, resources: ResourceContext | None, locks: tuple[CallLock, ...] | None = None
+    ) -> None:
+        # As Holding does, without the call: this runs for every tool call.
+        outer = self._outer = current_holding()
+        if locks is None:
+            locks = locks_of(session, resources)
+        self._locks = locks if outer is None else outer.others(locks)
+        self._held = self._shared = False
         self.session = session
-        self.fence = Fence()
         self._context = resources
-        self._tag = tag
-        self.snapshot: CompositeSnapshot | None = None
-        """The moment it was opened; None before that, and while it only reads."""
-        self._holding: Holding | None = None
         self._decided = False
-        self._over = False
+        self._session_snapshot: Snapshot | None = None
+        self._parts: tuple[tuple[Any, Any], ...] = ()
+        self._mark = 0
 
-    # Opening, for threads and for tasks.
+    # Opening; `shared` only reads, so it remembers nothing.
 
-    def open(self, *, shared: bool = False) -> None:
-        """Take the locks and remember the state; `shared` only reads, so it remembers nothing."""
-        self._holding = holding = Holding(self._participant_locks(), shared=shared)
-        holding.acquire()
-        self._remember(shared)
+    def open_now(self, shared: bool = False) -> bool:
+        """Open it if nobody else is in the way."""
+        if not self.take_now(shared):
+            return False
+        if not shared:
+            self._remember()
+        return True
 
-    async def aopen(self, *, shared: bool = False) -> None:
-        """Like `open`, without blocking the event loop."""
-        self._holding = holding = Holding(self._participant_locks(), shared=shared)
-        await holding.aacquire()
-        self._remember(shared)
+    def open(self, shared: bool = False) -> None:
+        """Wait for others, blocking the thread, then open it."""
+        self.take(shared)
+        if not shared:
+            self._remember()
 
-    def _remember(self, shared: bool) -> None:
-        if shared:
-            return
+    async def aopen(self, shared: bool = False) -> None:
+        """Wait for others without blocking the event loop, then open it."""
+        await self.atake(shared)
+        if not shared:
+            self._remember()
+
+    def _remember(self) -> None:
+        context = self._context
         try:
-            self.snapshot = _take(self.session, self._context, self._tag)
+            if context is not None:
+                self._mark = context.mark()
+                parts = context.snapshotables()
+                if parts:
+                    self._parts = _snapshots(parts)
+            self._session_snapshot = self.session.snapshot()
         except BaseException:
-            self.close()
+            self.let_go()
             raise
-
-    def _participant_locks(self) -> Iterable[CallLock]:
-        parts = () if self._context is None else self._context.snapshotables()
-        session_lock = lock_of(self.session.owner)
-        return (session_lock,) if not parts else (session_lock, *map(lock_of, parts))
 
     # While it is open.
 
+    def snapshot(self, tag: str = "") -> CompositeSnapshot:
+        """The moment it was opened; `SessionError` before that, and while it only reads."""
+        if self._session_snapshot is None:
+            raise SessionError("The savepoint is not open.")
+        return CompositeSnapshot(self._session_snapshot, self._parts, self._mark, tag)
+
     def changes(self) -> Changes:
         """What differs from the moment it was opened; costs no more than the changes."""
-        snapshot = self.snapshot
+        snapshot = self._session_snapshot
         if snapshot is None:
             return NO_CHANGES
-        slices = self.session.changes(snapshot.session)
-        files = _file_changes(snapshot.parts) if snapshot.parts else None
+        slices = self.session.changes(snapshot)
+        files = _file_changes(self._parts) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
         """Bring everything back; `RollbackError` when a participant could not be, all others are."""
         self._decided = True
-        if self.snapshot is not None:
-            _restore(self.session, self._context, self.snapshot)
+        if self._session_snapshot is not None:
+            _restore(self.session, self._context, self.snapshot())
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
         self._decided = True
 
-    def rest(self) -> None:
-        """Let go of the locks for a moment; a shared savepoint does this before it is opened again to write."""
-        if self._holding is not None:
-            self._holding.release()
-
     def close(self) -> None:
         """Forget the moment and let others in; undo first unless that was decided. Closing twice does nothing."""
-        if self._over:
+        if not self._held:
             return
-        self._over = True
-        self.fence.close()
         try:
             if not self._decided:
                 self.undo()
         finally:
-            if self.snapshot is not None:
-                _release(self.session, self.snapshot)
-            if self._holding is not None:
-                self._holding.release()
+            snapshot, self._session_snapshot = self._session_snapshot, None
+            if snapshot is not None:
+                if self._parts:
+                    _release_parts(self._parts)
+                self.session.release(snapshot)
+            self.let_go()
 
 
-def _take(session: Session, context: ResourceContext | None, tag: str) -> CompositeSnapshot:
+def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
+    """The locks of everything that takes part, in the order in which they are taken."""
+    parts = () if resources is None else resources.snapshotables()
+    return in_order([lock_of(session.owner), *map(lock_of, parts)])
+
+
+def _take(session: Session, context: ResourceContext | None, tag: str = "") -> CompositeSnapshot:
     if context is None:
         return CompositeSnapshot(session.snapshot(), (), 0, tag)
+    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag)
+
+
+def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
     taken: list[tuple[Any, Any]] = []
     try:
-        for part in context.snapshotables():
+        for part in parts:
             taken.append((part, part.snapshot()))  # noqa: PERF401 - what was taken must be known when one raises
     except BaseException:
         for part, snapshot in reversed(taken):
             part.release(snapshot)
         raise
-    return CompositeSnapshot(session.snapshot(), tuple(taken), context.mark(), tag)
+    return tuple(taken)
 
 
 def _restore(session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot) -> None:
@@ -184,12 +206,16 @@ def _attempt(causes: dict[str, BaseException], name: str, step: Callable[[], Non
 
 
 def _release(session: Session, snapshot: CompositeSnapshot) -> None:
-    for part, taken in reversed(snapshot.parts):
+    _release_parts(snapshot.parts)
+    session.release(snapshot.session)
+
+
+def _release_parts(parts: tuple[tuple[Any, Any], ...]) -> None:
+    for part, taken in reversed(parts):
         try:
             part.release(taken)
         except Exception:  # participants are users' code; what is released is not needed any more
             logger.exception("A snapshot of %s could not be released", type(part).__name__)
-    session.release(snapshot.session)
 
 
 def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
@@ -224,11 +250,12 @@ class Transaction:
     included; LOG slices stay. The value of the `with` is the `CompositeSnapshot`.
     """
 
-    __slots__ = ("_resources", "_savepoint", "_validate", "committed")
+    __slots__ = ("_savepoint", "_tag", "_validate", "committed")
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
         context = _context_of(resources)
-        self._savepoint = Savepoint(session, context, tag=tag)
+        self._savepoint = Savepoint(session, context)
+        self._tag = tag
         self._validate = validate
         self.committed: bool | None = None
         """Whether the changes stayed; None while it is open."""
@@ -257,11 +284,8 @@ class Transaction:
 
     @property
     def snapshot(self) -> CompositeSnapshot:
-        """The moment it was entered, for `restore_snapshot` in the middle."""
-        snapshot = self._savepoint.snapshot
-        if snapshot is None:
-            raise SessionError("The transaction is not open: use it as `with transaction(...)`.")
-        return snapshot
+        """The moment it was entered, for `restore_snapshot` in the middle; `SessionError` while it is not open."""
+        return self._savepoint.snapshot(self._tag)
 
     def changes(self) -> Changes:
         """What differs from the moment it was entered."""

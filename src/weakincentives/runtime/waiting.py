@@ -49,7 +49,7 @@ class Blocking:
     """For plain threads. Its coroutines never suspend, so they need no event loop."""
 
     async def open(self, savepoint: Savepoint, *, shared: bool) -> None:
-        savepoint.open(shared=shared)
+        savepoint.open(shared)
 
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
         return _run_loop(awaitable)
@@ -80,7 +80,7 @@ class Awaiting:
     """For tasks of an event loop."""
 
     async def open(self, savepoint: Savepoint, *, shared: bool) -> None:
-        await savepoint.aopen(shared=shared)
+        await savepoint.aopen(shared)
 
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
         return await awaitable

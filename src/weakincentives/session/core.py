@@ -108,16 +108,19 @@ class Core:
 
     def record(self, event: object) -> None:
         """Run the event's reducers, or append it to its own slice; all of it or, with `ReducerError`, nothing."""
-        self.refuse_impure_writes()
+        if self._reducing:
+            self.refuse_impure_writes()
         event_type = type(event)
         with self.lock:
             plan = self._plans.get(event_type)
             if plan is None:
                 plan = self._plan(event_type)
-            if plan.steps:
+            _, is_log, steps = plan
+            if steps:
                 self._reduce(event, event_type, plan)
-            elif plan.is_log:
-                self.logs = self.logs.set(event_type, self.logs.get(event_type, EMPTY).append(event))
+            elif is_log:
+                logs = self.logs
+                self.logs = logs.set(event_type, logs.get(event_type, EMPTY).append(event))
             else:
                 self.state = self.state.set(event_type, self.view(event_type).append(event))
 

@@ -224,7 +224,10 @@ class Session:
 
         Linear in the number of slice types, not of items. Raises `SnapshotError` as `restore` does.
         """
-        return self._core.changes(since, logs=logs)
+        core = self._core
+        if not logs and since.state is core.state and since.home is core:
+            return ()
+        return core.changes(since, logs=logs)
 
     # Other sessions.
 
