@@ -8,5 +8,8 @@ from sybil.parsers.rest import DocTestParser
 
 pytest_collect_file = (
     Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "docs/*.md"])
-    + Sybil(parsers=[DocTestParser(ELLIPSIS | NORMALIZE_WHITESPACE)], patterns=["src/**/*.py"])
+    + Sybil(
+        parsers=[DocTestParser(ELLIPSIS | NORMALIZE_WHITESPACE)],
+        patterns=["src/*/*.py", "src/*/*/*.py", "src/*/*/*/*.py"],
+    )
 ).pytest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import final
 
 from ..errors import FilesystemError, PathRefusedError, ReadOnlyError
@@ -34,7 +35,8 @@ class Handle:
     def __exit__(self, *exc: object) -> None:
         if self._owned:
             self._owned = False
-            self._sys.close(self.fd)
+            with suppress(OSError):  # what was done through it is done
+                self._sys.close(self.fd)
 
 
 @final

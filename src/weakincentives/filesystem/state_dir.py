@@ -108,7 +108,8 @@ class StateDir:
 
     def unlock(self) -> None:
         """Let others write."""
-        self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
+        with suppress(OSError):  # locking again while it is held does no harm
+            self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _held(self) -> str:
         holder = _holder(self._sys.fstat(self._lock_fd).st_ino)

@@ -65,14 +65,12 @@ class TouchedLog:
         return paths
 
     def rewind(self, period: Period) -> None:
-        """The state at the period's start is back: for later periods, that touched all since then once more."""
-        if period is not self._newest:
-            assert self._newest is not None
-            self._newest.paths |= self.since(period)
-            return
-        if period.before is not None:
-            period.before.paths |= period.paths
-        period.paths = set()
+        """The state at the period's start is back: nothing is touched since, but for later periods all of it is."""
+        newest = self._newest
+        if period is newest:
+            period.paths = set()
+        elif newest is not None:
+            newest.paths |= self.since(period)
 
     def _sweep(self) -> None:
         while self._let_go:

@@ -129,7 +129,11 @@ class UndoLog:
             self._sys.rename(name, image, source_fd=at, target_fd=state.fd)
             self._record(Record("create", path, times=times))
             return
-        self._record(Record("replace", path, image=image, times=times))
+        try:
+            self._record(Record("replace", path, image=image, times=times))
+        except OSError:
+            state.purge(image)
+            raise
 
     def _record(self, record: Record) -> None:
         if not self._entries:

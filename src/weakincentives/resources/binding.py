@@ -11,6 +11,7 @@ from .forms import name_of, require_instance, require_type
 
 T = TypeVar("T")
 D = TypeVar("D")
+S = TypeVar("S")
 
 
 class Scope(Enum):
@@ -71,7 +72,7 @@ class Given:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)  # no slots: `Binding[T](...)` could not be written on 3.11
 class Binding(Generic[T]):
     """One resource: `Binding(HTTPClient, lambda r: HTTPClient(r.get(Config).url))`.
 
@@ -105,7 +106,7 @@ class Binding(Generic[T]):
             raise ValueError(f"{name} is a PROTOTYPE, built at every get, so it cannot be eager.")
 
     @staticmethod
-    def instance(resource_type: type[T], value: T) -> Binding[T]:
+    def instance(resource_type: type[S], value: S) -> Binding[S]:
         """Bind an instance that stays its owner's: WINK never closes it."""
         require_type(resource_type)
         require_instance(value, resource_type)

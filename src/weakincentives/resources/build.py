@@ -18,11 +18,11 @@ class Build:
     """From the moment a provider is about to run until its result is shared or failed.
 
     `asks` holds the builds that this one needs and that are not done yet, by whichever thread or task they are
-    built; `received` what it was given; `loop` the event loop it runs on, if any. All of it is read and changed
-    under the context's lock.
+    built; `received` what it was given; `methods` those of the result that matter to us; `loop` the event loop it
+    runs on, if any. What others look at is read and changed under the context's lock.
     """
 
-    __slots__ = ("_done", "asks", "binding", "finished", "for_singleton", "loop", "parent", "received")
+    __slots__ = ("_done", "asks", "binding", "finished", "for_singleton", "loop", "methods", "parent", "received")
 
     def __init__(self, binding: Binding[Any], parent: Build | None, loop: AbstractEventLoop | None) -> None:
         self.binding = binding
@@ -30,6 +30,7 @@ class Build:
         self.loop = loop
         self.asks: list[Build] = []
         self.received: list[object] = []
+        self.methods: frozenset[str] = frozenset()
         self.finished = False
         self.for_singleton = parent is not None and (parent.for_singleton or parent.binding.scope is Scope.SINGLETON)
         self._done: Future[None] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import RLock
-from types import TracebackType
 from typing import Any, Self, TypeVar, final, overload
 
 from .binding import Binding
@@ -125,43 +124,43 @@ class ResourceContext:
 
     def open(self) -> Self:
         """Open it, unless it is open, and build what is eager; when that fails it is closed again."""
-        root = self._begin()
-        if root is not None:
-            try:
-                for key in root.eager:
-                    get_blocking(root, key, MISSING)
-            except BaseException:
-                self.close()
-                raise
+        self._build_eager(self._begin(entered=0), entered=0)
         return self
 
     async def aopen(self) -> Self:
         """Like `open`, for async code."""
-        root = self._begin()
-        if root is not None:
-            try:
-                for key in root.eager:
-                    await get_awaiting(root, key, MISSING)
-            except BaseException:
-                await self.aclose()
-                raise
+        await self._abuild_eager(self._begin(entered=0), entered=0)
         return self
 
     def close(self) -> None:
         """Close it now, however deeply it was entered; closing twice does nothing."""
-        root, owned = self._seal()
-        if root is not None:
-            self._errors += block_on(end(root, owned, Blocking(root.portal)))
+        self._end(*self._seal(now=True))
 
     async def aclose(self) -> None:
         """Like `close`, preferring each resource's `aclose()`."""
-        root, owned = self._seal()
-        if root is not None:
-            self._errors += await end(root, owned, way_of_waiting(root.portal))
+        await self._aend(*self._seal(now=True))
 
-    def _begin(self) -> Root | None:
-        """Start a new life, and return it; None when there is one."""
+    def __enter__(self) -> Self:
+        self._build_eager(self._begin(entered=1), entered=1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(*self._seal(left=1))
+
+    async def __aenter__(self) -> Self:
+        await self._abuild_eager(self._begin(entered=1), entered=1)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._aend(*self._seal(left=1))
+
+    # Counting blocks and beginning or ending a life are one step under the lock: between the two, another thread
+    # could enter a context that is about to close.
+
+    def _begin(self, *, entered: int) -> Root | None:
+        """Count one more block; start a new life and return it, or None when there is one."""
         with self._lock:
+            self._depth += entered
             if not self._root.closed:
                 return None
             self._used = True
@@ -170,10 +169,42 @@ class ResourceContext:
             self._ready = self._root.ready
             return self._root
 
-    def _seal(self) -> tuple[Root | None, list[Owned]]:
+    def _seal(self, *, left: int = 0, now: bool = False) -> tuple[Root | None, list[Owned]]:
+        """Count a block less; end the life when that was the outermost, or now, and return what is left to close."""
         with self._lock:
+            self._depth -= left
             root = self._root
-            return (None, []) if root.closed else (root, root.seal())
+            if root.closed or (self._depth and not now):
+                return None, []
+            return root, root.seal()
+
+    def _build_eager(self, root: Root | None, *, entered: int) -> None:
+        if root is None:
+            return
+        try:
+            for key in root.eager:
+                get_blocking(root, key, MISSING)
+        except BaseException:
+            self._end(*self._seal(left=entered, now=True))
+            raise
+
+    async def _abuild_eager(self, root: Root | None, *, entered: int) -> None:
+        if root is None:
+            return
+        try:
+            for key in root.eager:
+                await get_awaiting(root, key, MISSING)
+        except BaseException:
+            await self._aend(*self._seal(left=entered, now=True))
+            raise
+
+    def _end(self, root: Root | None, owned: list[Owned]) -> None:
+        if root is not None:
+            self._errors += block_on(end(root, owned, Blocking(root.portal)))
+
+    async def _aend(self, root: Root | None, owned: list[Owned]) -> None:
+        if root is not None:
+            self._errors += await end(root, owned, way_of_waiting(root.portal))
 
     def _opened(self) -> Root:
         """The open life; opens a context that was never used, and refuses one that was closed."""
@@ -181,42 +212,6 @@ class ResourceContext:
             self.open()
         self._root.check_open()
         return self._root
-
-    def _leave(self) -> bool:
-        """Count one `with` block less; True when it was the outermost."""
-        with self._lock:
-            self._depth -= 1
-            return self._depth == 0
-
-    def __enter__(self) -> Self:
-        with self._lock:
-            self._depth += 1
-        try:
-            return self.open()
-        except BaseException:
-            self._leave()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._leave():
-            self.close()
-
-    async def __aenter__(self) -> Self:
-        with self._lock:
-            self._depth += 1
-        try:
-            return await self.aopen()
-        except BaseException:
-            self._leave()
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._leave():
-            await self.aclose()
 
 
 __all__ = ["ResourceContext"]

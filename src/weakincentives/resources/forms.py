@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NewType
 
-SNAPSHOT_METHODS = ("snapshot", "restore", "release")
+CLOSERS = frozenset({"close", "aclose"})
+SNAPSHOT_METHODS = frozenset({"snapshot", "restore", "release"})
+_LIFECYCLE = CLOSERS | SNAPSHOT_METHODS | {"post_construct"}
 
 
 def name_of(resource_type: object) -> str:
@@ -56,22 +58,22 @@ def _missing_members(value: object, resource_type: type[Any]) -> str:
     return f"; {type(value).__name__} lacks {', '.join(missing)}" if missing else ""
 
 
-def own_method(value: object, name: str) -> Callable[[], object] | None:
-    """The object's method of that name, found on its class or in its own attributes.
+def own_methods(value: object) -> frozenset[str]:
+    """Which of the lifecycle and snapshot methods the object has, on its class or among its own attributes.
 
     `__getattr__` is not asked: a remote proxy would answer to every name, and "close" is not ours to send.
     """
     if isinstance(value, type):
-        return None
-    if getattr(type(value), name, None) is None and name not in getattr(value, "__dict__", ()):
-        return None
-    method = getattr(value, name, None)
-    return method if callable(method) else None
+        return frozenset()
+    kind = type(value)
+    own = getattr(value, "__dict__", ())
+    found = [name for name in _LIFECYCLE if hasattr(kind, name) or name in own]
+    return frozenset([name for name in found if callable(getattr(value, name, None))]) if found else frozenset()
 
 
 def is_snapshotable(value: object) -> bool:
     """Whether the object has all of `snapshot`, `restore` and `release`."""
-    return all(own_method(value, name) is not None for name in SNAPSHOT_METHODS)
+    return own_methods(value) >= SNAPSHOT_METHODS
 
 
 def unbound_text(resource_type: object, bound: Iterable[object], path: str | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any, final
 from ..errors import ResourcesClosedError
 from .binding import Binding, Given, Scope
 from .build import Build
-from .forms import is_snapshotable, name_of, own_method
+from .forms import CLOSERS, SNAPSHOT_METHODS, is_snapshotable, name_of, own_methods
 from .portal import Portal
 from .waiting import Waiting
 
@@ -78,10 +78,10 @@ class Lifetime:
         prototype = binding.scope is Scope.PROTOTYPE
         if not prototype:
             self.ready[binding.resource_type] = value
-        closing = not alias and any(own_method(value, name) for name in ("close", "aclose"))
+        closing = not alias and not CLOSERS.isdisjoint(build.methods)
         # A prototype nobody must close is its user's alone, or a million of them would be kept alive. Inside a
         # singleton it lives on, so its state has to be taken back with everything else.
-        lasting = not alias and (not prototype or build.for_singleton) and is_snapshotable(value)
+        lasting = not alias and (not prototype or build.for_singleton) and build.methods >= SNAPSHOT_METHODS
         if closing or lasting or not prototype:
             root.births += self.is_root
             self.owned.append(Owned(value, binding.resource_type, root.births, build.loop, closing, lasting, alias))
@@ -111,13 +111,25 @@ class Lifetime:
 class Root(Lifetime):
     """One opening of a context."""
 
-    __slots__ = ("bindings", "births", "eager", "eager_tools", "given", "ids", "lock", "portal_", "snapshotables")
+    __slots__ = (
+        "bindings",
+        "births",
+        "eager",
+        "eager_tools",
+        "ending",
+        "given",
+        "ids",
+        "lock",
+        "portal_",
+        "snapshotables",
+    )
 
     def __init__(self, bindings: Mapping[Any, Binding[Any]], births: int, lock: RLock) -> None:
         given = {key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, Given)}
         super().__init__(self, dict(given))
         self.bindings = bindings
         self.births = births
+        self.ending = 0
         self.lock = lock
         self.portal_: Portal | None = None
         self.ids = {id(value) for value in given.values()}
@@ -169,11 +181,16 @@ def _given_snapshotables(given: Mapping[Any, object]) -> tuple[Any, ...]:
 
 
 async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
-    """Close what is owned no more; after a context's end nothing of our own event loop may stay either."""
+    """Close what is owned no more; whoever is last to do so after a context's end stops its event loop too."""
+    with root.lock:
+        root.ending += 1
     try:
         return await _close_all(owned, waiting)
     finally:
-        if root.closed:
+        with root.lock:
+            root.ending -= 1
+            last = root.closed and not root.ending
+        if last:
             root.stop_portal()
 
 
@@ -201,10 +218,10 @@ async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseExce
 
 async def _close_one(value: object, loop: AbstractEventLoop | None, waiting: Waiting) -> None:
     """Call its `close()` or `aclose()`, whichever suits the way of waiting, and wait for it."""
+    methods = own_methods(value)
     for name in waiting.closers:
-        method = own_method(value, name)
-        if method is not None:
-            result = method()
+        if name in methods:
+            result = getattr(value, name)()
             if isawaitable(result):
                 await waiting.finish_on(result, loop, f"{type(value).__name__}.{name}()")
             return

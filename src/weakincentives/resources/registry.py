@@ -120,7 +120,7 @@ class ResourceRegistry:
 
 def _bound_as(key: type[Any], value: Any) -> Binding[Any]:
     if not isinstance(value, Binding):
-        return Binding[Any].instance(key, value)
+        return Binding.instance(key, value)
     binding = cast("Binding[Any]", value)
     if binding.resource_type != key:
         name = name_of(key)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 from ..errors import ProviderError, ResourceError, ResourceScopeError, UnboundResourceError
 from .binding import Binding, Scope
 from .build import Build, current_build, refuse_deadlock, refuse_repeat, runs_on, set_current
-from .forms import fits, name_of, own_method, unbound_text
+from .forms import fits, name_of, own_methods, unbound_text
 from .lifetime import Lifetime, Owned, end
 from .waiting import Awaiting, Blocking, Waiting, block_on, drop, running_loop
 
@@ -146,6 +146,7 @@ async def _construct(build: Build, home: Lifetime, waiting: Waiting) -> Any:
         alias = _is_alias(value, build, home)
         try:
             _check(value, build)
+            build.methods = own_methods(value)
             if not alias:
                 await _post_construct(value, build, home, waiting)
             with home.root.lock:
@@ -182,13 +183,12 @@ async def _provide(build: Build, home: Lifetime, waiting: Waiting) -> Any:
     return value
 
 
-async def _post_construct(value: object, build: Build, home: Lifetime, waiting: Waiting) -> None:
-    method = own_method(value, "post_construct")
-    if method is None:
+async def _post_construct(value: Any, build: Build, home: Lifetime, waiting: Waiting) -> None:
+    if "post_construct" not in build.methods:
         return
     before = set_current(build)
     try:
-        result = method()
+        result = value.post_construct()
         if isawaitable(result):
             await _finish(result, build, "post_construct()", waiting)
     except ResourceError:
@@ -224,9 +224,10 @@ def _failure(build: Build, template: str) -> ProviderError:
 
 def _is_alias(value: object, build: Build, home: Lifetime) -> bool:
     """Whether the provider passed on what is another binding's, or an override: not ours to begin or end."""
-    if id(value) in home.root.ids or any(value is received for received in build.received):
+    if id(value) in home.root.ids:
         return True
-    return not home.is_root and any(value is known for known in tuple(home.ready.values()))
+    others = build.received if home.is_root else [*build.received, *home.ready.values()]
+    return any(value is other for other in others) if others else False
 
 
 async def _abandon(value: object, build: Build, home: Lifetime, waiting: Waiting) -> None:

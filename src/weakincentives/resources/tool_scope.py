@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar, final, overload
 
 from .lifetime import Lifetime, Owned, Root, end
@@ -91,18 +90,18 @@ class ToolScope:
         with self._root.lock:
             life = self._life
             if life is None:
-                life = Lifetime(self._root, self._own)
+                life = self._life = Lifetime(self._root, self._own)
+                # The end of a scope takes no lock, for it comes with every call: it marks the scope over, then
+                # looks for a life. Here it is the other way round, so one of the two sees the other.
                 if self._own is _NOTHING:
                     life.closed = True
-                else:
-                    self._life = life
             return life
 
     def _seal(self) -> Sequence[Owned]:
+        self._own = self._shared = _NOTHING
         with self._root.lock:
-            self._own = self._shared = _NOTHING
-            life, self._life = self._life, None
-            return () if life is None else life.seal()
+            life = self._life
+            return () if life is None or life.closed else life.seal()
 
     def __enter__(self) -> Self:
         if self._own is _NOTHING:
@@ -115,12 +114,10 @@ class ToolScope:
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        owned = self._seal()  # not close(): this runs for every call
-        if owned:
-            self._errors = block_on(end(self._root, owned, Blocking(self._root.portal)))
+    def __exit__(self, *_: object) -> None:
+        self._own = self._shared = _NOTHING
+        if self._life is not None:
+            self.close()
 
     async def __aenter__(self) -> Self:
         if self._own is _NOTHING:
@@ -133,10 +130,10 @@ class ToolScope:
                 raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        self._own = self._shared = _NOTHING
+        if self._life is not None:
+            await self.aclose()
 
 
 __all__ = ["ToolScope"]

@@ -31,7 +31,7 @@ def schema(cls: Any) -> dict[str, Any]:
     ... class Search:
     ...     query: str = field(metadata={"description": "What to look for"})
     >>> schema(Search)["properties"]
-    {'query': {'type': 'string', 'description': 'What to look for'}}
+    {'query': {'description': 'What to look for', 'type': 'string'}}
     """
     return deepcopy(shared_schema(cls))
 

@@ -7,7 +7,7 @@ and clones a matter of copying a few references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from threading import RLock, get_ident
 from typing import Any, NamedTuple, final
 from uuid import uuid4
@@ -16,7 +16,7 @@ from immutables import Map
 
 from ..clock import Clock
 from ..errors import ReducerError, SessionError, SnapshotError
-from .events import Dispatcher, SlicePolicy
+from .events import Dispatcher, SlicePolicy, own_policy
 from .operations import apply
 from .reducers import append_all
 from .snapshots import NO_SLICES, SliceChange, Slices, Snapshot, compare
@@ -112,23 +112,19 @@ class Core:
             self.refuse_impure_writes()
         event_type = type(event)
         with self.lock:
-            plan = self._plans.get(event_type)
-            if plan is None:
-                plan = self._plan(event_type)
-            _, is_log, steps = plan
-            if steps:
+            plan = self._plans.get(event_type) or self._plan(event_type)
+            if plan.steps:
                 self._reduce(event, event_type, plan)
-            elif is_log:
-                logs = self.logs
-                self.logs = logs.set(event_type, logs.get(event_type, EMPTY).append(event))
             else:
-                self.state = self.state.set(event_type, self.view(event_type).append(event))
+                self._append(event_type, event, plan.is_log)
 
-    def add(self, slice_type: type[Any], values: Iterable[Any]) -> None:
-        """Append checked values to a slice."""
-        self.refuse_impure_writes()
+    def append(self, slice_type: type[Any], value: object) -> None:
+        """Append a checked value to a slice."""
+        if self._reducing:
+            self.refuse_impure_writes()
         with self.lock:
-            self._set(slice_type, self.view(slice_type).extend(values))
+            plan = self._plans.get(slice_type) or self._plan(slice_type)
+            self._append(slice_type, value, plan.is_log)
 
     def replace(self, slice_type: type[Any], values: Vector[Any]) -> None:
         """Make checked values the only ones; a LOG slice that has some already refuses."""
@@ -239,6 +235,16 @@ class Core:
             raise SnapshotError("This snapshot was released; take another one.")
         return snapshot.state
 
+    def _append(self, slice_type: type[Any], value: object, is_log: bool) -> None:
+        if is_log:
+            self.logs = self.logs.set(slice_type, self.logs.get(slice_type, EMPTY).append(value))
+            return
+        state = self.state
+        content = state.get(slice_type)
+        if content is None:
+            content = self.initial.get(slice_type, EMPTY)
+        self.state = state.set(slice_type, content.append(value))
+
     def _set(self, slice_type: type[Any], content: Vector[Any]) -> None:
         if self.policy(slice_type) is SlicePolicy.LOG:
             self.logs = self.logs.set(slice_type, content)
@@ -271,13 +277,9 @@ class Core:
                     state = state.set(slice_type, reduced)
         finally:
             self._reducing = 0
-        self.state, self.logs = state, logs
-
-
-def own_policy(slice_type: type[Any]) -> SlicePolicy | None:
-    """The policy a class names for itself."""
-    named = getattr(slice_type, "slice_policy", None)
-    return named if isinstance(named, SlicePolicy) else None
+        # The log first: should Ctrl-C come in between, then what happened is at least on record.
+        self.logs = logs
+        self.state = state
 
 
 def _reduced(
@@ -293,4 +295,4 @@ def _reduced(
         ) from error
 
 
-__all__ = ["AnyReducer", "Core", "own_policy"]
+__all__ = ["AnyReducer", "Core"]

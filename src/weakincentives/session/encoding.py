@@ -37,10 +37,12 @@ def class_of(value: object) -> type[object]:
     return type(value)
 
 
-PLAIN_TYPES: Mapping[str, type[Any]] = {
-    type_name(cls): cls
-    for cls in (tuple, list, dict, set, frozenset, bytes, datetime, date, time, timedelta, Decimal, UUID)
-}
+_PLAIN: tuple[type[Any], ...] = (
+    *(bool, int, float, str, bytes, tuple, list, dict, set, frozenset),
+    *(datetime, date, time, timedelta, Decimal, UUID),
+)
+
+PLAIN_TYPES: Mapping[str, type[Any]] = {type_name(cls): cls for cls in _PLAIN}
 """Types that may stand in an open field without being named in `types=`."""
 
 

@@ -20,13 +20,12 @@ _logger = logging.getLogger(__name__)
 class SlicePolicy(Enum):
     """What a restore does to a slice.
 
-    A class names its own policy with a class variable, which its subclasses inherit:
+    A class names its own policy, which its subclasses inherit:
 
     >>> from dataclasses import dataclass
-    >>> from typing import ClassVar
     >>> @dataclass(frozen=True)
     ... class Audited:
-    ...     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    ...     slice_policy = SlicePolicy.LOG
     ...     what: str
     """
 
@@ -34,6 +33,12 @@ class SlicePolicy(Enum):
     """Working state: taken back by a restore. The default."""
     LOG = "log"
     """History: append-only, and never taken back."""
+
+
+def own_policy(slice_type: type[Any]) -> SlicePolicy | None:
+    """The policy a class names for itself."""
+    named = getattr(slice_type, "slice_policy", None)
+    return named if isinstance(named, SlicePolicy) else None
 
 
 class DispatchResult(NamedTuple):
@@ -151,4 +156,4 @@ def _name(handler: object) -> str:
     return ascii(getattr(handler, "__qualname__", type(handler).__qualname__)).strip("'")
 
 
-__all__ = ["DispatchResult", "Dispatcher", "EventHandler", "InProcessDispatcher", "SlicePolicy"]
+__all__ = ["DispatchResult", "Dispatcher", "EventHandler", "InProcessDispatcher", "SlicePolicy", "own_policy"]

@@ -28,7 +28,7 @@ class BothGuards:
             self._outer.__exit__(None, None, None)
             raise
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._inner.__exit__(None, None, None)
         finally:

@@ -1,5 +1,7 @@
 """What a reducer asks for: the four things that can happen to a slice."""
 
+# No slots: on Python 3.11 a generic dataclass that is frozen and has slots breaks when made as `Append[int](1)`.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -12,33 +14,49 @@ T = TypeVar("T")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Append(Generic[T]):
-    """Add one item at the end."""
+    """Add one item at the end.
+
+    >>> apply(Append(3), Vector([1, 2]), int, append_only=False)
+    Vector([1, 2, 3])
+    """
 
     value: T
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Extend(Generic[T]):
-    """Add items at the end, in their order."""
+    """Add items at the end, in their order.
+
+    >>> apply(Extend([3, 4]), Vector([1, 2]), int, append_only=False)
+    Vector([1, 2, 3, 4])
+    """
 
     values: Iterable[T]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replace(Generic[T]):
-    """Make these the only items. A `Vector` (such as `view.set(0, item)`) is taken as it is, in constant time."""
+    """Make these the only items. A `Vector` (such as `view.set(0, item)`) is taken as it is, in constant time.
+
+    >>> apply(Replace([9]), Vector([1, 2]), int, append_only=False)
+    Vector([9])
+    """
 
     values: Iterable[T]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Clear(Generic[T]):
-    """Remove the items that satisfy `predicate`, or all of them without one."""
+    """Remove the items that satisfy `predicate`, or all of them without one.
+
+    >>> apply(Clear(lambda number: number == 1), Vector([1, 2]), int, append_only=False)
+    Vector([2])
+    """
 
     predicate: Callable[[T], object] | None = None
 
@@ -84,7 +102,11 @@ def checked(value: object, slice_type: type[Any]) -> Any:
 
 def checked_all(values: Iterable[Any], slice_type: type[Any]) -> list[Any]:
     """All of the values, if they belong in the slice; raises TypeError if one does not."""
-    return [checked(value, slice_type) for value in values]
+    items = list(values)
+    for item in items:
+        if not isinstance(item, slice_type):
+            checked(item, slice_type)
+    return items
 
 
 __all__ = ["Append", "Clear", "Extend", "Replace", "SliceOp", "apply", "checked", "checked_all"]

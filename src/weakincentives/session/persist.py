@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import SessionFormatError
 from .encoding import PLAIN_TYPES, class_of, decode, encode, type_name
-from .events import SlicePolicy
+from .events import SlicePolicy, own_policy
 from .shapes import shape_changes, shape_of
 from .snapshots import Slices
 from .vector import Vector
@@ -32,7 +32,8 @@ def dump_session(session_id: str, tags: Mapping[str, str], state: Slices, logs: 
     slices = [_dump_slice(cls, SlicePolicy.STATE, items) for cls, items in _by_name(state)]
     slices += [_dump_slice(cls, SlicePolicy.LOG, items) for cls, items in _by_name(logs)]
     document = {"format": FORMAT, "version": VERSION, "session_id": session_id, "tags": dict(tags), "slices": slices}
-    return json.dumps(document, ensure_ascii=False)
+    # ASCII, so that even text with lone surrogates can be written to any file.
+    return json.dumps(document)
 
 
 def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: Iterable[type[Any]]) -> SavedSession:
@@ -78,6 +79,11 @@ def _load_slice(
             f"{type_name(cls)} has changed since the session was saved: {changes}. "
             "Load it with the class as it was, or name the class in accept_changed= if the saved data still fits."
         )
+    policy = SlicePolicy(entry["policy"])
+    if own_policy(cls) not in (None, policy):
+        raise SessionFormatError(
+            f"{type_name(cls)} was saved as a {policy.name} slice, but its class says otherwise now."
+        )
     notes: dict[str, Any] = entry["notes"]
     items: list[Any] = []
     for index, data in enumerate(entry["items"]):
@@ -87,7 +93,7 @@ def _load_slice(
             items.append(decode(item_type, data, note.get("patches", []), find))
         except SessionFormatError as error:
             raise SessionFormatError(f"Item {index} of the slice of {type_name(cls)}: {error}") from error
-    return cls, SlicePolicy(entry["policy"]), Vector(items)
+    return cls, policy, Vector(items)
 
 
 def _finder(types: Iterable[type[Any]]) -> Callable[[str], type[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 
+from ..fence import Guard
 from .events import Dispatcher, DispatchResult
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
@@ -70,6 +71,14 @@ class SessionProtocol(Protocol):
 
     def reset(self) -> None:
         """Give the STATE slices their initial content."""
+        ...
+
+    def fork(self) -> SessionProtocol:
+        """A child with the same content; neither sees what the other does afterwards."""
+        ...
+
+    def guarded(self, guard: Guard, /) -> SessionProtocol:
+        """Another handle on this session, whose every write happens inside `guard`."""
         ...
 
 

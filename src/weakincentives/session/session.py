@@ -255,7 +255,7 @@ class Session:
 
         Neither sees what the other does afterwards. Subscribers do not come along unless `bus` is given; tags do.
         """
-        return self._copy(bus, session_id, tags, parent=self._root)
+        return self._copy(bus, session_id, tags, parent=self)
 
     def clone(
         self,
@@ -265,7 +265,7 @@ class Session:
         tags: Mapping[str, str] | None = None,
     ) -> Session:
         """An independent copy beside this session, under the same parent; otherwise like `fork`."""
-        return self._copy(bus, session_id, tags, parent=self._root._parent)
+        return self._copy(bus, session_id, tags, parent=self.parent)
 
     # Saving.
 

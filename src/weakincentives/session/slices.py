@@ -67,12 +67,12 @@ class Slice(Generic[T]):
 
     def append(self, value: T, /) -> None:
         """Add an item at the end; no reducer runs and nobody is told. Raises TypeError for another type."""
-        item = (checked(value, self._type),)
+        checked(value, self._type)
         if self._guard is None:
-            self._core.add(self._type, item)
+            self._core.append(self._type, value)
             return
         with self._guard:
-            self._core.add(self._type, item)
+            self._core.append(self._type, value)
 
     def clear(self, predicate: Callable[[T], object] | None = None, /) -> None:
         """Remove the items that satisfy `predicate`, or all of them.

@@ -48,10 +48,17 @@ class Vector(Sequence[T_co]):
 
     def append(self: Vector[U], value: U) -> Vector[U]:
         """This vector and one more item."""
+        # Not by _make: this is the hottest line of a session.
+        longer: Vector[U] = _new(Vector)
         tail = self._tail
+        longer._size = self._size + 1
         if len(tail) < WIDTH:
-            return _make(self._size + 1, self._spine, (*tail, value))
-        return _make(self._size + 1, _carry(self._spine, tail), (value,))
+            longer._spine = self._spine
+            longer._tail = (*tail, value)
+        else:
+            longer._spine = _carry(self._spine, tail)
+            longer._tail = (value,)
+        return longer
 
     def extend(self: Vector[U], values: Iterable[U]) -> Vector[U]:
         """This vector and all of `values`, which is read once; the same object when there are none."""
@@ -59,6 +66,8 @@ class Vector(Sequence[T_co]):
         added = len(items) - len(self._tail)
         if not added:
             return self
+        if len(items) <= WIDTH:
+            return _make(self._size + added, self._spine, tuple(items))
         spine = self._spine
         rest = (len(items) - 1) // WIDTH * WIDTH
         for start in range(0, rest, WIDTH):

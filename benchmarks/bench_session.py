@@ -1,0 +1,90 @@
+"""Sessions: the cost of a change and of a rollback must not depend on how much is there."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.harness import Row, interleave, ratio
+from weakincentives.session import Session, reducer
+
+SMALL, LARGE = 10, 100_000
+
+
+@dataclass(frozen=True)
+class Item:
+    number: int
+
+
+@dataclass(frozen=True)
+class Total:
+    value: int = 0
+
+    @reducer(on=int)
+    def add(self, event: int) -> Total:
+        return Total(self.value + event)
+
+
+def _session(size: int) -> Session:
+    session = Session()
+    session[Item].seed(Item(number) for number in range(size))
+    session.install(Total)
+    return session
+
+
+def _appending(size: int) -> Callable[[], object]:
+    """Dispatch one event; the session is put back every so often, so that it keeps its size."""
+    session, event = _session(size), Item(-1)
+    start, dispatch, restore = session.snapshot(), session.dispatch, session.restore
+
+    def run() -> None:
+        for _ in range(64):
+            dispatch(event)
+        restore(start)
+
+    return run
+
+
+def _rolling_back(size: int) -> Callable[[], object]:
+    session = _session(size)
+
+    def run() -> None:
+        session.restore(session.snapshot())
+
+    return run
+
+
+def _changing_and_rolling_back(size: int) -> Callable[[], object]:
+    session, event = _session(size), Item(-1)
+
+    def run() -> None:
+        before = session.snapshot()
+        session.dispatch(event)
+        session.dispatch(1)
+        session.restore(before)
+
+    return run
+
+
+def _forking(size: int) -> Callable[[], object]:
+    session = _session(size)
+    return session.fork
+
+
+def run() -> Iterator[Row]:
+    sizes = f"{LARGE:,} items against {SMALL}"
+    yield ratio("session: dispatch with append", _appending(LARGE), _appending(SMALL), 1.2, note=f"{sizes}, 64 events")
+    yield ratio("session: snapshot + restore", _rolling_back(LARGE), _rolling_back(SMALL), 1.2, note=sizes)
+    (samples,) = interleave(_rolling_back(LARGE))
+    yield Row(
+        "session: snapshot + restore, absolute", statistics.median(samples) * 1e6, 10.0, "us", f"{LARGE:,} STATE items"
+    )
+    yield ratio(
+        "session: snapshot + two events + restore",
+        _changing_and_rolling_back(LARGE),
+        _changing_and_rolling_back(SMALL),
+        1.2,
+        note=sizes,
+    )
+    yield ratio("session: fork", _forking(LARGE), _forking(SMALL), 1.2, note=sizes)
