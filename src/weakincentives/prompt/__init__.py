@@ -3,7 +3,6 @@
 from ..session import SessionProtocol
 from .annotations import ToolAnnotations
 from .changes import Changes, SliceDelta
-from .decorator import tool
 from .events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
@@ -28,57 +27,58 @@ from .structured import StructuredOutput
 from .template import PromptTemplate
 from .tool import Tool
 from .tool_context import ToolContext
+from .tool_decorator import tool
 from .tool_example import ToolExample
 from .tool_result import ToolRenderableResult, ToolResult
 from .tree import BoundTool
 from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
 
 __all__ = [
+    "BoundTool",
     "Changes",
-    "SliceDelta",
-    "tool",
+    "Decision",
+    "IdempotencyConfig",
+    "LocalPromptOverridesStore",
+    "MarkdownSection",
     "Outcome",
+    "Prompt",
+    "PromptDescriptor",
     "PromptExecuted",
+    "PromptOverride",
+    "PromptOverridesStore",
+    "PromptProtocol",
     "PromptRendered",
-    "ToolInvoked",
+    "PromptResources",
+    "PromptTemplate",
+    "ProviderAdapterProtocol",
     "QuotaPolicy",
     "RateLimitPolicy",
-    "SequentialDependencyPolicy",
-    "Decision",
-    "ResultPolicy",
-    "ToolPolicy",
-    "PromptProtocol",
-    "ProviderAdapterProtocol",
-    "RenderedPromptProtocol",
     "ReadBeforeWritePolicy",
+    "RenderedPrompt",
+    "RenderedPromptProtocol",
+    "ResultPolicy",
+    "Section",
+    "SectionOverride",
+    "SectionVisibility",
     "SeenFiles",
+    "SequentialDependencyPolicy",
     "SessionProtocol",
-    "IdempotencyConfig",
+    "SetVisibility",
+    "SliceDelta",
+    "StructuredOutput",
+    "TextSection",
     "Tool",
     "ToolAnnotations",
     "ToolContext",
     "ToolExample",
     "ToolHandler",
+    "ToolInvoked",
+    "ToolOverride",
+    "ToolPolicy",
     "ToolRenderableResult",
     "ToolResult",
-    "MarkdownSection",
-    "TextSection",
     "ToolsSection",
-    "LocalPromptOverridesStore",
-    "PromptDescriptor",
-    "PromptOverride",
-    "PromptOverridesStore",
-    "SectionOverride",
-    "ToolOverride",
-    "Prompt",
-    "PromptResources",
-    "RenderedPrompt",
-    "Section",
-    "StructuredOutput",
-    "PromptTemplate",
-    "BoundTool",
-    "SectionVisibility",
-    "SetVisibility",
     "VisibilityOverrides",
     "set_visibility",
+    "tool",
 ]

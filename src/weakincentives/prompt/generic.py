@@ -7,7 +7,19 @@ Python's own `Cls[X](...)` tells the instance of `X` only after `__init__` has r
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # With a default, `MarkdownSection(title=...)` has a known type also where nothing says which params it takes.
+    from typing_extensions import TypeVar
+
+    ParamsT = TypeVar("ParamsT", default=Any)
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    from typing import TypeVar
+
+    ParamsT = TypeVar("ParamsT")
+    OutputT = TypeVar("OutputT")
 
 
 @lru_cache(maxsize=1024)
@@ -16,8 +28,8 @@ def specialise(cls: type[Any], attribute: str, argument: Any) -> type[Any]:
     known = getattr(cls, attribute, None)
     if known is not None:
         raise TypeError(f"{cls.__name__} is for {_name(known)} already; it takes no further type argument.")
-    namespace = {"__module__": cls.__module__, "__doc__": cls.__doc__, attribute: argument}
     make: Any = type(cls)
+    namespace = {"__module__": cls.__module__, "__doc__": cls.__doc__, attribute: argument}
     return make(f"{cls.__name__}[{_name(argument)}]", (cls,), namespace)
 
 
@@ -25,4 +37,4 @@ def _name(argument: Any) -> str:
     return getattr(argument, "__name__", None) or repr(argument)
 
 
-__all__ = ["specialise"]
+__all__ = ["OutputT", "ParamsT", "specialise"]

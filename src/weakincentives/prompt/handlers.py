@@ -162,13 +162,15 @@ def resolved_hints(handler: Callable[..., Any]) -> dict[str, Any]:
             continue
     hints: dict[str, Any] = {}
     for name, hint in dict(getattr(function, "__annotations__", {})).items():
-        if isinstance(hint, str):
-            try:
-                hint = eval(hint, scope)  # noqa: S307 - the author's own annotation, as `typing.get_type_hints` does
-            except Exception:  # noqa: BLE001 - whatever it raises, it says nothing
-                if is_context(hint):
-                    hints[name] = ToolContext
+        try:
+            while isinstance(hint, str):  # twice where a quoted name stands in a module with lazy annotations
+                text, hint = hint, eval(hint, scope)  # noqa: S307 - the author's own text, as `get_type_hints` does
+                if text == hint:
+                    break
+        except Exception:  # noqa: BLE001 - whatever it raises, it says nothing
+            if not is_context(hint):
                 continue
+            hint = ToolContext
         hints[name] = None if hint is NoneType else hint
     return hints
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Unpack
 
+from .generic import ParamsT
 from .placeholders import Body
-from .section import ParamsT, Section, SectionOptions
+from .section import Section, SectionOptions
 from .tool import Tool
 
 

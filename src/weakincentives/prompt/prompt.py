@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic, cast, final
 
 from ..errors import PromptError, PromptRenderError, PromptValidationError
 from ..session.protocols import SessionProtocol
+from .generic import OutputT
 from .overrides.apply import apply
 from .overrides.descriptor import PromptDescriptor, describe
 from .overrides.store import PromptOverridesStore
@@ -17,7 +17,7 @@ from .policy import ToolPolicy
 from .prompt_resources import Bindings, PromptResources, as_bindings, merged
 from .render import RenderedPrompt, offered_tools, render
 from .section import Section
-from .structured import OutputT, StructuredOutput
+from .structured import StructuredOutput
 from .template import PromptTemplate, checked_sections
 from .tool import Tool
 from .tree import Tree, lay_out
@@ -60,6 +60,7 @@ class Prompt(Generic[OutputT]):
         self._overrides_tag = overrides_tag
         self._extra: tuple[Section[Any], ...] = ()
         self._declared = template.tree
+        self._descriptor: PromptDescriptor | None = None  # hashing takes a moment, and few ask
         self._params: dict[type[Any], object] = {}
         self._bound: dict[Any, object] = {}
         self._resources = PromptResources(merged(template.resources, self._declared.resources, {}))
@@ -118,12 +119,13 @@ class Prompt(Generic[OutputT]):
         output = self.structured_output
         return None if output is None else output.schema
 
-    @cached_property
+    @property
     def descriptor(self) -> PromptDescriptor:
         """What of it can be overridden, in the words of the code; empty when the template accepts no overrides."""
-        if not self._template.accepts_overrides:
-            return PromptDescriptor(self.ns, self.key, {}, {})
-        return describe(self.ns, self.key, self._declared)
+        if self._descriptor is None:
+            open_to = self._declared if self._template.accepts_overrides else lay_out((), ())
+            self._descriptor = describe(self.ns, self.key, open_to)
+        return self._descriptor
 
     # Making another one.
 
@@ -147,7 +149,7 @@ class Prompt(Generic[OutputT]):
         if sections is not None:
             other._extra = (*self._extra, *checked_sections(sections, f"Prompt {self.name!r}"))
             other._declared = lay_out(other.sections, self._template.policies)
-            other.__dict__.pop("descriptor", None)
+            other._descriptor = None
             other._tree = other._with_overrides()
         if params:
             other._params = {**self._params, **other._by_type(params, PromptValidationError)}

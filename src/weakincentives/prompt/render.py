@@ -10,10 +10,11 @@ from ..errors import PromptError, PromptRenderError
 from ..session.protocols import SessionProtocol
 from .conditions import Condition
 from .disclosure import disclosure_tools, note
+from .generic import OutputT
 from .placeholders import Body
 from .policy import ToolPolicy
 from .section import fallback_params, has_own
-from .structured import OutputT, StructuredOutput
+from .structured import StructuredOutput
 from .tool import Tool
 from .tree import BoundTool, Node, Tree
 from .visibility import SectionVisibility, VisibilityOverrides

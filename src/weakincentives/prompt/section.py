@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, TypeVar, ca
 from ..errors import PromptValidationError
 from ..session.protocols import SessionProtocol
 from .conditions import Condition
-from .generic import specialise
+from .generic import ParamsT, specialise
 from .placeholders import Body
 from .policy import ToolPolicy
 from .tool import Tool
 from .visibility import SectionVisibility
 
-ParamsT = TypeVar("ParamsT")
 T = TypeVar("T")
 
 Enabled = bool | Callable[[], object] | Callable[[Any], object]
@@ -144,11 +143,10 @@ class Section(Generic[ParamsT]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}: {len(self.tools)} tools, {len(self.children)} children>"
 
-    def _refuse(self, problem: str, *, tool_name: str | None = None) -> NoReturn:
+    def _refuse(self, problem: str) -> NoReturn:
         raise PromptValidationError(
             f"Section {self.key!r}: {problem}.",
             section_path=(self.key,),
-            tool_name=tool_name,
             dataclass_type=self.params_type,
         )
 
@@ -239,4 +237,4 @@ def _what(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-__all__ = ["Enabled", "ParamsT", "Section", "SectionOptions", "Visibility", "fallback_params", "has_own"]
+__all__ = ["Enabled", "Section", "SectionOptions", "Visibility", "fallback_params", "has_own"]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, final
 
 from ..errors import Failure, ParseError, PromptValidationError, SchemaError
 from ..serde import dump_json, parse, schema
+from .generic import OutputT
 
-OutputT = TypeVar("OutputT")
-
-_FENCED = re.compile(
-    r"^[ \t]*```[ \t]*(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
-)
-_JSON_STARTS = frozenset('{["-0123456789tfn')
+_FENCE = re.compile(r"\s*(`{3,})\s*([^`]*)")
 
 
 @final
@@ -52,21 +48,32 @@ class StructuredOutput(Generic[OutputT]):
 
 
 def _json_in(text: str) -> str:
-    stripped = text.strip()
-    if stripped[:1] in _JSON_STARTS:
-        blocks = _FENCED.findall(stripped) if not _looks_like_json(stripped) else []
-    else:
-        blocks = _FENCED.findall(stripped)
-    if len(blocks) > 1:
+    # No line of JSON begins with a fence: line breaks inside its strings are escaped.
+    blocks = _fenced(text)
+    named = [body for language, body in blocks if language == "json"]
+    found = named or [body for language, body in blocks if not language]
+    if len(found) > 1:
         raise ParseError(
-            [Failure("", f"The answer has {len(blocks)} fenced blocks; it must be JSON alone, or one block of it")]
+            [Failure("", f"The answer has {len(found)} fenced blocks; it must be JSON alone, or one block of it")]
         )
-    return blocks[0] if blocks else stripped
+    return found[0] if found else text.strip()
 
 
-def _looks_like_json(text: str) -> bool:
-    # Prose may begin with any letter or digit; JSON that does is a single word.
-    return text[0] in '{["' or " " not in text
+def _fenced(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a markdown text: language and content. One that is not closed goes to the end."""
+    blocks: list[tuple[str, str]] = []
+    lines = iter(text.splitlines(keepends=True))
+    for line in lines:
+        opening = _FENCE.fullmatch(line)
+        if opening is not None:
+            content: list[str] = []
+            for inner in lines:
+                closing = _FENCE.fullmatch(inner)
+                if closing is not None and len(closing[1]) >= len(opening[1]) and not closing[2]:
+                    break
+                content.append(inner)
+            blocks.append((opening[2].strip().lower(), "".join(content)))
+    return blocks
 
 
 def _instructions(made: dict[str, Any]) -> str:
@@ -77,4 +84,4 @@ def _instructions(made: dict[str, Any]) -> str:
     )
 
 
-__all__ = ["OutputT", "StructuredOutput"]
+__all__ = ["StructuredOutput"]

@@ -6,20 +6,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, NoReturn, TypeVar, cast, get_origin, is_typeddict
+from typing import Any, NoReturn, TypeVar, cast, get_origin, get_type_hints
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
 from ..serde import dump, parse
-from ..serde.adapters import adapter
+from ..serde.schema import shared_schema
 from .annotations import ToolAnnotations
 from .handlers import UNKNOWN, HandlerPlan, SignatureError, importable, read_handler, unwrap_awaitable
 from .idempotency import IdempotencyConfig
 from .tool_example import ToolExample
-from .typeforms import assignable, fits, is_params_type, plain, type_name
+from .typeforms import assignable, fits, is_params_type, is_typed_dict, plain, type_name
 
 NAME_PATTERN = re.compile(r"[a-z0-9_-]{1,64}")
 MAX_DESCRIPTION = 200
@@ -116,18 +116,33 @@ def check_params_type(params_type: Any, refusals: Refusals) -> None:
     if not is_params_type(params_type):
         refusals.refuse(f"params type {name} must be a dataclass, or None for a tool without parameters.")
     try:
-        adapter(params_type).json_schema(schema_generator=_QuietGenerator)
-    except SchemaError as error:
-        refusals.refuse(f"params type {name} has no JSON schema: {error}")
+        shared_schema(params_type)  # kept there: whoever renders the tool finds it made
+    except PydanticJsonSchemaWarning:
+        return  # a default that is left out of the schema, where warnings are errors
     except Exception as error:  # noqa: BLE001 - schema hooks of the user's types run here
-        first = str(error).split("\n", 1)[0]
-        refusals.refuse(f"params type {name} has a field with no JSON schema: {first}. Use text, numbers, dataclasses.")
+        refusals.refuse(
+            f"params type {name} has no JSON schema{_faulty_field(params_type)}: {first_line(error)}. Use text, "
+            "numbers, lists, dicts and dataclasses; handlers get everything else from context.resources."
+        )
 
 
-class _QuietGenerator(GenerateJsonSchema):
-    """Only asks whether there is a schema; what is odd about it is said when the schema is made."""
+def _faulty_field(params_type: Any) -> str:
+    """Which field is to blame, where that can be told."""
+    try:
+        hints = get_type_hints(params_type, include_extras=True)
+    except (NameError, TypeError):
+        return ""
+    for name, hint in hints.items():
+        try:
+            shared_schema(hint)
+        except Exception:  # noqa: BLE001 - as above
+            return f" because of its field {name!r} ({type_name(hint)})"
+    return ""
 
-    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {"skipped-choice", "non-serializable-default"}
+
+def first_line(error: Exception) -> str:
+    """What an error says, without what pydantic adds to it."""
+    return str(error).split("\n", 1)[0].rstrip(".")
 
 
 def check_annotations(plan: HandlerPlan, handler: Any, params_type: Any, result_type: Any, refusals: Refusals) -> None:
@@ -264,7 +279,7 @@ def field_names(params_type: Any) -> tuple[str, ...]:
         return ()
     if is_dataclass(origin):
         return tuple(item.name for item in fields(origin))
-    if is_typeddict(origin):
+    if is_typed_dict(origin):
         return tuple(cast(Mapping[str, Any], origin.__annotations__))
     if isinstance(origin, type) and issubclass(origin, BaseModel):
         return tuple(origin.model_fields)

@@ -9,6 +9,7 @@ from typing import Any, Final, cast, final
 from ..errors import PromptValidationError
 from .placeholders import Body, dotted
 from .policy import ToolPolicy
+from .prompt_resources import as_bindings
 from .section import Section, has_own
 from .tool import Tool
 from .visibility import SectionVisibility
@@ -155,6 +156,7 @@ def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
                 f"{dotted(path)!r}. Rename one, or give one of two tool suites a tool_prefix=.",
                 section_path=path,
                 tool_name=name,
+                dataclass_type=bound.tool.params_type,
             )
         found[name] = bound
     return found
@@ -171,7 +173,7 @@ def _params_types(nodes: Iterable[Node]) -> dict[type[Any], str]:
 def _resources(nodes: Sequence[Node]) -> dict[type[Any], tuple[object, str]]:
     found: dict[type[Any], tuple[object, str]] = {}
     for node in _not_switched_off(nodes):
-        for resource_type, value in node.section.resources().items():
+        for resource_type, value in as_bindings(node.section.resources()).items():
             if resource_type in found:
                 name = getattr(resource_type, "__name__", None) or repr(resource_type)
                 raise PromptValidationError(

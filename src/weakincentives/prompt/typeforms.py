@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NewType, TypeVar, Union, cast, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Literal, NewType, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, RootModel
 
@@ -41,7 +41,12 @@ def is_params_type(form: Any) -> bool:
         return False
     if issubclass(origin, RootModel):
         return False
-    return is_dataclass(cast(Any, origin)) or is_typeddict(cast(Any, origin)) or issubclass(origin, BaseModel)
+    return is_dataclass(cast(Any, origin)) or is_typed_dict(cast(Any, origin)) or issubclass(origin, BaseModel)
+
+
+def is_typed_dict(form: Any) -> bool:
+    """Whether it is a TypedDict, of `typing` or of `typing_extensions`: they do not know one another."""
+    return isinstance(form, type) and issubclass(form, dict) and hasattr(cast(Any, form), "__required_keys__")
 
 
 def plain(form: Any) -> Any:
@@ -77,9 +82,9 @@ def _subtype(source: Any, target: Any) -> bool:
     source_class, target_class = get_origin(source) or source, get_origin(target) or target
     if not isinstance(source_class, type) or not isinstance(target_class, type):
         return True
-    if is_typeddict(source_class):
+    if is_typed_dict(source_class):
         source_class = dict
-    if is_typeddict(target_class):
+    if is_typed_dict(target_class):
         return source_class is dict
     if not _subclass(source_class, target_class):
         return False
@@ -114,7 +119,7 @@ def fits(value: object, form: Any) -> bool:
     cls = get_origin(form) or form
     if not isinstance(cls, type):
         return True
-    if is_typeddict(cls):
+    if is_typed_dict(cls):
         return isinstance(value, Mapping)
     return _instance(value, cls) and _items_fit(value, get_args(form))
 
@@ -156,4 +161,4 @@ def _is_union(form: Any) -> bool:
     return get_origin(form) in (Union, UnionType)
 
 
-__all__ = ["assignable", "fits", "is_params_type", "plain", "type_name"]
+__all__ = ["assignable", "fits", "is_params_type", "is_typed_dict", "plain", "type_name"]

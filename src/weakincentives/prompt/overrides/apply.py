@@ -42,13 +42,7 @@ def check(descriptor: PromptDescriptor, override: PromptOverride) -> None:
         contract = descriptor.tools.get(name)
         _require(override, f"tool {name!r}", contract and contract.content_hash, tool.content_hash)
         assert contract is not None
-        unknown = sorted(set(tool.params) - set(contract.params))
-        if unknown:
-            raise PromptValidationError(
-                f"The override of tool {name!r} describes {unknown[0]!r}, which is none of its parameters: "
-                f"{', '.join(contract.params) or 'it has none'}.",
-                tool_name=name,
-            )
+        _tool(contract.tool, tool)
 
 
 def apply(tree: Tree, descriptor: PromptDescriptor, override: PromptOverride) -> Tree:
@@ -62,7 +56,7 @@ def apply(tree: Tree, descriptor: PromptDescriptor, override: PromptOverride) ->
         for path, section in override.sections.items()
         if section.body.strip() != descriptor.sections[path].body
     }
-    tools = {name: _tool(tree.tools[name].tool, tool) for name, tool in override.tools.items()}
+    tools = {name: _tool(descriptor.tools[name].tool, tool) for name, tool in override.tools.items()}
     return tree.overridden(bodies, tools) if bodies or tools else tree
 
 

@@ -32,6 +32,7 @@ class ToolDescriptor:
     description: str
     params: Mapping[str, str]
     content_hash: str
+    tool: Tool[Any, Any] = field(repr=False, compare=False)
 
 
 @final
@@ -68,7 +69,7 @@ def _tool(tool: Tool[Any, Any]) -> ToolDescriptor:
     schema = tool.schema()
     params = {name: str(item.get("description", "")) for name, item in schema["properties"].items()}
     contract = json.dumps([tool.description, schema], sort_keys=True)
-    return ToolDescriptor(tool.name, tool.description, params, _hash(contract))
+    return ToolDescriptor(tool.name, tool.description, params, _hash(contract), tool)
 
 
 def _hash(text: str) -> str:

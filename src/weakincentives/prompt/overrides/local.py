@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import final
 
 from ...errors import ParseError, PromptValidationError
@@ -91,15 +91,17 @@ class LocalPromptOverridesStore:
     def _save(self, override: PromptOverride) -> None:
         path = self._path(override.ns, override.key, override.tag)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        temporary = path.with_name(f".{path.name}.{token_hex(8)}")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with temporary.open("x", encoding="utf-8") as file:
+                if path.exists():
+                    os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
                 file.write(f"{dump_json(override, indent=2)}\n")
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     def _path(self, ns: str, key: str, tag: str) -> Path:

@@ -1,0 +1,1 @@
+"""What `wink demo` shows, one module a subject; each has `show()`, which gives the text."""
