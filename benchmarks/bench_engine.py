@@ -95,7 +95,8 @@ def run() -> Iterable[Row]:
 
     loaded = Session()
     loaded[int].seed(range(LARGE))
-    yield ratio(f"the same with {LARGE:,} STATE items / empty", calling(executor(session=loaded)), calling(executor()), 1.2)
+    crowded = calling(executor(session=loaded))
+    yield ratio(f"the same with {LARGE:,} STATE items / empty", crowded, calling(executor()), 1.2)
     few, many = calling(executor(files=10)), calling(executor(files=10_000))
     yield ratio("the same with 10,000 in-memory files / 10", many, few, 1.2)
     yield ratio("a failed call, rolled back / a successful one", calling(executor(failing)), calling(executor()), 1.5)

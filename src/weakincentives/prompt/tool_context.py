@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline

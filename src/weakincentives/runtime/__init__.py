@@ -6,6 +6,7 @@ from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
 from .call import ToolCall, ToolReply
 from .redaction import redact
+from .tracker import PendingToolTracker
 from .transactions import (
     CompositeSnapshot,
     create_snapshot,
@@ -21,6 +22,7 @@ __all__ = [
     "IdempotencyConfig",
     "InProcessDispatcher",
     "Outcome",
+    "PendingToolTracker",
     "PromptExecuted",
     "PromptRendered",
     "RunContext",

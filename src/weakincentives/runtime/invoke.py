@@ -49,11 +49,12 @@ def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable
     try:
         if run.resources.has_eager_tools:
             context.scope().__enter__()
-        result = tool.call(admitted.request.params, context)
+        result: Any = tool.call(admitted.request.params, context)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
         return _raised(error, tool, run)
     if type(result) is ToolResult and result.success:
-        return Ran(result, "succeeded")
+        return Ran(cast(ToolResult[Any], result), "succeeded")
+    result = cast(Any, result)
     return result if inspect.isawaitable(result) else _ended(result, tool, run)
 
 
@@ -127,7 +128,8 @@ def internal_error(error: BaseException, run: Run) -> str:
     if run.hide_errors:
         return "Internal error"
     text = redact(str(error)) or type(error).__name__
-    return f"Internal error: {type(error).__name__}: {text}" if isinstance(error, TypeError) else f"Internal error: {text}"
+    kind = "TypeError: " if isinstance(error, TypeError) else ""  # the handler's code is wrong, not the data
+    return f"Internal error: {kind}{text}"
 
 
 def _out_of_time(tool: Tool[Any, Any], limit: Limit) -> Ran:

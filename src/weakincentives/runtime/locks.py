@@ -134,12 +134,10 @@ class Holding:
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
         self._shared = shared
-        taken = 0
-        for lock in self._locks:
+        for index, lock in enumerate(self._locks):
             if not lock.take_now(shared):
-                self._drop(self._locks[:taken])
+                self._drop(self._locks[:index])
                 return False
-            taken += 1
         self._held = True
         self._token = _current.set(self)
         return True

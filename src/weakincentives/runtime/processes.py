@@ -25,7 +25,7 @@ from ..errors import WinkError
 MAX_IDLE = 4
 
 
-class WorkerDied(WinkError):
+class WorkerDiedError(WinkError):
     """A worker process ended before it answered."""
 
 
@@ -59,7 +59,7 @@ def _serve(connection: Connection) -> None:
 def _packed(done: bool, value: Any) -> bytes:
     try:
         return pickle.dumps((done, value))
-    except Exception as error:  # the value is the user's
+    except Exception as error:  # noqa: BLE001 - the value is the user's
         kind = "result" if done else "exception"
         text = f"the handler's {kind} ({type(value).__name__}: {value!s:.500}) cannot leave its process: {error}"
         return pickle.dumps((False, WinkError(text)))
@@ -77,13 +77,13 @@ class Worker:
         there.close()
 
     def run(self, job: Job) -> Any:
-        """Do the job and wait, as long as it takes; raises what it raises, `WorkerDied` if killed meanwhile."""
+        """Do the job and wait, as long as it takes; raises what it raises, `WorkerDiedError` if killed meanwhile."""
         try:
             self._here.send_bytes(pickle.dumps(job))
             done, value = pickle.loads(self._here.recv_bytes())  # noqa: S301 - it comes from our child
         except (EOFError, OSError) as error:
             self.kill()
-            raise WorkerDied("The worker process ended before it answered.") from error
+            raise WorkerDiedError("The worker process ended before it answered.") from error
         if done:
             return value
         raise value
@@ -140,4 +140,4 @@ class WorkerPool:
 POOL = WorkerPool()
 atexit.register(POOL.close)
 
-__all__ = ["POOL", "Job", "Worker", "WorkerDied", "WorkerPool"]
+__all__ = ["POOL", "Job", "Worker", "WorkerDiedError", "WorkerPool"]

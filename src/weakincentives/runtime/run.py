@@ -24,8 +24,8 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline", "heartbeat", "hide_errors", "memory",
-        "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session", "session_id", "tools",
+        "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline", "heartbeat",
+        "hide_errors", "memory", "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session", "session_id", "tools",
     )  # fmt: skip
 
     def __init__(

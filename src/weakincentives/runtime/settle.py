@@ -22,9 +22,7 @@ logger = logging.getLogger(__name__)
 _UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone"})
 
 
-def settle(
-    admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run
-) -> ToolReply:
+def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
     call, _, params = admitted.request
     text = ""
@@ -82,11 +80,11 @@ def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tup
     if request.bound.policies:
         try:
             notify_policies(request.bound.policies, admitted.tool.name, request.params, result, context)
-        except Exception as error:  # policies are users' code
+        except Exception as error:  # noqa: BLE001 - policies are users' code
             return _broken(error, run), ""
     try:
         return ran, reply_text(admitted, result, run)
-    except Exception as error:  # so is render()
+    except Exception as error:  # noqa: BLE001 - so is render()
         return _broken(error, run), ""
 
 
@@ -108,13 +106,13 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
         return ran, ran.result.message
     try:
         text = reply_text(admitted, ran.result, run)
-    except Exception as error:  # a failed result may carry a value with a broken render()
+    except Exception as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
         ran = Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
         text = ran.result.message
     return ran, f"{text}\n{changes.describe_undone()}" if changes else text
 
 
-def _event(
+def _event(  # noqa: PLR0917 - all of them, for speed by position
     call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
 ) -> ToolInvoked:
     clock = run.clock

@@ -35,7 +35,7 @@ class CompositeSnapshot(NamedTuple):
 
 def create_snapshot(session: Session, resources: Resources | None = None, *, tag: str = "") -> CompositeSnapshot:
     """Remember session and resources as they are now; when one of them cannot, nothing is kept and it raises."""
-    return _take(session, _context_of(resources), tag)
+    return _take(session, context_of(resources), tag)
 
 
 def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
@@ -43,7 +43,7 @@ def restore_snapshot(session: Session, resources: Resources | None, snapshot: Co
 
     Every participant is tried even when one fails; then `RollbackError` holds all causes.
     """
-    _restore(session, _context_of(resources), snapshot)
+    _restore(session, context_of(resources), snapshot)
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
@@ -232,7 +232,8 @@ def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
     return found
 
 
-def _context_of(resources: Resources | None) -> ResourceContext | None:
+def context_of(resources: Resources | None) -> ResourceContext | None:
+    """The live resources behind whatever form they are given in."""
     if resources is None or isinstance(resources, ResourceContext):
         return resources
     if isinstance(resources, PromptResources):
@@ -253,7 +254,7 @@ class Transaction:
     __slots__ = ("_savepoint", "_tag", "_validate", "committed")
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
-        context = _context_of(resources)
+        context = context_of(resources)
         self._savepoint = Savepoint(session, context)
         self._tag = tag
         self._validate = validate
@@ -327,7 +328,9 @@ class _ToolTransaction:
 
 
 def tool_transaction(session: Session, resources: Resources | None = None, *, tag: str = "") -> _ToolTransaction:
-    """Undo on an exception: `with tool_transaction(session, resources, tag="...") as snapshot: ...`.
+    """Undo everything on an exception.
+
+    Used as `with tool_transaction(session, resources, tag="...") as snapshot: ...`.
 
     The snapshot can be restored by hand with `restore_snapshot` before the block ends.
     """
@@ -335,6 +338,15 @@ def tool_transaction(session: Session, resources: Resources | None = None, *, ta
 
 
 __all__ = [
-    "CompositeSnapshot", "Resources", "Savepoint", "Transaction", "create_snapshot", "release_snapshot",
-    "restore_snapshot", "tool_transaction", "transaction",
-]  # fmt: skip
+    "CompositeSnapshot",
+    "Resources",
+    "Savepoint",
+    "Transaction",
+    "context_of",
+    "create_snapshot",
+    "locks_of",
+    "release_snapshot",
+    "restore_snapshot",
+    "tool_transaction",
+    "transaction",
+]

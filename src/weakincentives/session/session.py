@@ -162,8 +162,8 @@ class Session:
         core = self._core
         if not core.reducers:
             return
-        values: Iterable[object] = (value, *value) if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
-        for item in values:
+        several = isinstance(value, list | tuple)
+        for item in (value, *cast("Iterable[object]", value)) if several else (value,):
             if type(item) in core.reducers:
                 self.record(item)
 

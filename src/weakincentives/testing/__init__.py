@@ -1,7 +1,18 @@
 """Fakes and contract suites for users' own tests, so that nobody needs to patch."""
 
 from .clock import FakeClock
+from .engine import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
 from .escapes import ESCAPES
 from .filesystem import FilesystemContract
 
-__all__ = ["ESCAPES", "FakeClock", "FilesystemContract"]
+__all__ = [
+    "ESCAPES",
+    "FakeClock",
+    "FilesystemContract",
+    "execute_tool",
+    "make_context",
+    "make_context_with_files",
+    "make_session",
+    "make_vfs",
+    "transactional",
+]
