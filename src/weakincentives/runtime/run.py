@@ -25,7 +25,8 @@ class Run:
 
     __slots__ = (
         "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline", "heartbeat",
-        "hide_errors", "memory", "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session", "session_id", "tools",
+        "hide_errors", "memory", "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session",
+        "session_id", "tools",
     )  # fmt: skip
 
     def __init__(

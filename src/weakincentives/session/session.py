@@ -162,8 +162,10 @@ class Session:
         core = self._core
         if not core.reducers:
             return
-        several = isinstance(value, list | tuple)
-        for item in (value, *cast("Iterable[object]", value)) if several else (value,):
+        values: list[object] = [value]
+        if isinstance(value, list | tuple):
+            values += cast("Iterable[object]", value)
+        for item in values:
             if type(item) in core.reducers:
                 self.record(item)
 

@@ -66,7 +66,7 @@ def execute_tool(
     The arguments are params, a mapping, JSON text, or None for a tool without parameters.
     """
     given = cast(Any, arguments)
-    text = given if given is None or isinstance(given, str | Mapping) else dump_json(given)
+    text: Any = given if given is None or isinstance(given, str | Mapping) else dump_json(given)
     section = MarkdownSection(title="Tool", template="", tools=[tool], policies=tuple(policies))
     prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="testing", key="execute-tool", sections=[section]))
     if resources is not None:
