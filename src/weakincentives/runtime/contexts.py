@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, cast, final
 
 from ..fence import Fence, Guard, ReadOnlyGuard
 from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
@@ -98,8 +98,8 @@ class CallContext(_CallFields, ToolContext):
         if self._scope is not scope and self._scope is not None:
             self._scope.close()
         fence = self._fence
-        if isinstance(fence, Fence):
-            fence.close(reason)
+        if fence is not None and self._writes:
+            cast("Fence", fence).close(reason)
 
     # What does not change from call to call is the run's.
 

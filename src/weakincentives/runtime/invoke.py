@@ -21,7 +21,7 @@ from ..prompt.tool import Tool
 from ..prompt.tool_context import ToolContext
 from ..results import ToolResult
 from ..run_context import RunContext
-from .call import Admitted, Ran
+from .call import Admitted, Ran, make
 from .contexts import CallContext
 from .processes import Job
 from .redaction import redact
@@ -47,15 +47,14 @@ def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return None
     try:
-        if run.resources.has_eager_tools:
+        if run.has_eager_tools:
             context.scope().__enter__()
         result: Any = tool.call(admitted.request.params, context)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
         return _raised(error, tool, run)
     if type(result) is ToolResult and result.success:
-        return Ran(cast(ToolResult[Any], result), "succeeded")
-    result = cast(Any, result)
-    return result if inspect.isawaitable(result) else _ended(result, tool, run)
+        return make(Ran, (result, "succeeded", None, None))  # pyright: ignore[reportUnknownArgumentType]
+    return result if inspect.isawaitable(result) else _ended(result, tool, run)  # pyright: ignore[reportUnknownArgumentType]
 
 
 async def invoke(
@@ -68,7 +67,7 @@ async def invoke(
         if begun is not None:
             result = await waiting.finish(begun)
         else:
-            if run.resources.has_eager_tools:
+            if run.has_eager_tools:
                 context.scope().__enter__()
             if tool.isolation is None and limit is None:
                 result = await waiting.finish(tool.call(params, context))

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from ..errors import ParseError
 from ..serde import error_text
-from .call import Refused, Request, ToolCall
+from .call import Refused, Request, ToolCall, make
 from .run import Run
 
 _MAX_LISTED = 20
@@ -29,7 +29,7 @@ def parse(call: ToolCall, run: Run) -> Request:
         params = bound.tool.parse("{}" if arguments is None or arguments == "" else arguments)
     except ParseError as error:
         raise Refused("invalid", error_text(error, f"tool '{name}'")) from None
-    return Request(call, bound, params)
+    return make(Request, (call, bound, params))
 
 
 def _unknown(name: object, known: Iterable[str]) -> str:

@@ -24,9 +24,9 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline", "heartbeat",
-        "hide_errors", "memory", "prompt", "prompt_name", "rendered_prompt", "resources", "run_context", "session",
-        "session_id", "tools",
+        "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline",
+        "has_eager_tools", "heartbeat", "hide_errors", "memory", "monotonic", "prompt", "prompt_name", "record",
+        "rendered_prompt", "resources", "run_context", "session", "session_id", "tell", "time", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,12 @@ class Run:
         self.hide_errors = hide_errors
         self.clock: Clock = session.clock
         self.session_id = session.session_id
+        # Looked up once, because every call needs them.
+        self.monotonic = self.clock.monotonic
+        self.time = self.clock.time
+        self.record = session.record
+        self.tell = session.dispatcher.dispatch
+        self.has_eager_tools = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
         self.memory = CallMemory()

@@ -10,7 +10,7 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
 from ..results import ToolResult
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
+from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply, make
 from .contexts import CallContext
 from .invoke import internal_error
 from .reply import reply_text
@@ -33,7 +33,7 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
     if ran.outcome != "succeeded":
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
-    told = run.session.dispatcher.dispatch(event)
+    told = run.tell(event)
     if told.errors and ran.outcome == "succeeded":
         ran = _unheard(told.errors[0][1], ran, run)
         ran, text = _undo(admitted, ran, changes, savepoint, run)
@@ -44,7 +44,7 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
     _record(event, run)
     if raises is not None:
         raise raises
-    return ToolReply(call.id, text, result, outcome, outcome in _UNEXPECTED, False)
+    return make(ToolReply, (call.id, text, result, outcome, outcome in _UNEXPECTED, False))
 
 
 def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
@@ -52,7 +52,7 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     result: ToolResult[Any] = ToolResult.error(refused.text)
     params = call.arguments if refused.params is None else refused.params
     event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
-    run.session.dispatcher.dispatch(event)
+    run.tell(event)
     _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
     call_id = call.id if isinstance(call.id, str) else ""
@@ -71,20 +71,15 @@ def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
 
 def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tuple[Ran, str]:
     """Route the value to its reducers, tell the policies, render; if one of them fails the call has failed."""
-    request, result = admitted.request, ran.result
-    if result.value is not None:
-        try:
-            run.session.route(result.value)
-        except ReducerError as error:
-            return _broken(error, run), ""
-    if request.bound.policies:
-        try:
-            notify_policies(request.bound.policies, admitted.tool.name, request.params, result, context)
-        except Exception as error:  # noqa: BLE001 - policies are users' code
-            return _broken(error, run), ""
+    result = ran.result
+    _, bound, params = admitted.request
     try:
+        if result.value is not None:
+            run.session.route(result.value)
+        if bound.policies:
+            notify_policies(bound.policies, admitted.tool.name, params, result, context)
         return ran, reply_text(admitted, result, run)
-    except Exception as error:  # noqa: BLE001 - so is render()
+    except Exception as error:  # noqa: BLE001 - reducers, policies and render() are users' code
         return _broken(error, run), ""
 
 
@@ -115,13 +110,12 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
 def _event(  # noqa: PLR0917 - all of them, for speed by position
     call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
 ) -> ToolInvoked:
-    clock = run.clock
     result, outcome, error, _ = ran
-    duration = 0.0 if started is None else clock.monotonic() - started
+    duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
     usage = event_id = None
     return ToolInvoked(
-        call.name, params, result, success, clock.time() - duration, duration, call.id, run.session_id,
+        call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
         run.prompt_name, run.adapter_name, usage, text, run.run_context, event_id, changes, outcome, error,
     )  # fmt: skip
 
@@ -129,7 +123,7 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
 def _record(event: ToolInvoked, run: Run) -> None:
     """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there."""
     try:
-        run.session.record(event)
+        run.record(event)
     except ReducerError:
         logger.exception("A reducer failed on ToolInvoked")
         run.session[ToolInvoked].append(event)

@@ -147,11 +147,10 @@ class Savepoint(Holding):
             if not self._decided:
                 self.undo()
         finally:
-            snapshot, self._session_snapshot = self._session_snapshot, None
-            if snapshot is not None:
-                if self._parts:
-                    _release_parts(self._parts)
-                self.session.release(snapshot)
+            self._session_snapshot = None  # dropping it is releasing it
+            if self._parts:
+                _release_parts(self._parts)
+                self._parts = ()
             self.let_go()
 
 

@@ -112,11 +112,11 @@ class Core:
             self.refuse_impure_writes()
         event_type = type(event)
         with self.lock:
-            plan = self._plans.get(event_type) or self._plan(event_type)
-            if plan.steps:
+            _, is_log, steps = plan = self._plans.get(event_type) or self._plan(event_type)
+            if steps:
                 self._reduce(event, event_type, plan)
             else:
-                self._append(event_type, event, plan.is_log)
+                self._append(event_type, event, is_log)
 
     def append(self, slice_type: type[Any], value: object) -> None:
         """Append a checked value to a slice."""
@@ -237,7 +237,8 @@ class Core:
 
     def _append(self, slice_type: type[Any], value: object, is_log: bool) -> None:
         if is_log:
-            self.logs = self.logs.set(slice_type, self.logs.get(slice_type, EMPTY).append(value))
+            logs = self.logs
+            self.logs = logs.set(slice_type, logs.get(slice_type, EMPTY).append(value))
             return
         state = self.state
         content = state.get(slice_type)
