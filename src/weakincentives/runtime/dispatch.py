@@ -44,7 +44,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         return conclude(call, refused, run)
 
     request, read_only = admitted.request, admitted.tool.annotations.read_only
-    savepoint = Savepoint(run.session, run.resources, run.locks())
+    savepoint = run.savepoint()
     try:
         if not savepoint.open_now(read_only):
             await waiting.open(savepoint, shared=read_only)

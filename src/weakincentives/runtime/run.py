@@ -14,7 +14,7 @@ from ..run_context import Heartbeat, RunContext
 from ..session import Session
 from .cuts import CutResults
 from .locks import CallLock
-from .transactions import locks_of
+from .transactions import Savepoint, locks_of
 
 _REMEMBERED_IDS = 1024
 
@@ -70,12 +70,12 @@ class Run:
         self._parts: tuple[Any, ...] | None = None
         self._locks: tuple[CallLock, ...] = ()
 
-    def locks(self) -> tuple[CallLock, ...]:
-        """The locks of everything that takes part in a call; worked out again when a resource was born."""
+    def savepoint(self) -> Savepoint:
+        """A savepoint over everything that takes part in a call; who that is changes when a resource is born."""
         parts = self.resources.snapshotables()
         if parts is not self._parts:
             self._parts, self._locks = parts, locks_of(self.session, self.resources)
-        return self._locks
+        return Savepoint(self.session, self.resources, self._locks)
 
 
 @final
