@@ -1,5 +1,14 @@
 """Tool suites: each a section that brings instructions, tools, policies and resources together."""
 
+from .digest import (
+    DigestConfig,
+    DigestSource,
+    Improve,
+    WorkspaceDigest,
+    WorkspaceDigestSection,
+    build_digest,
+    refresh_digest,
+)
 from .planning import (
     AddStep,
     Plan,
@@ -16,6 +25,9 @@ from .planning import (
 
 __all__ = [
     "AddStep",
+    "DigestConfig",
+    "DigestSource",
+    "Improve",
     "Plan",
     "PlanStatus",
     "PlanStep",
@@ -26,4 +38,8 @@ __all__ = [
     "SetupPlan",
     "StepStatus",
     "UpdateStep",
+    "WorkspaceDigest",
+    "WorkspaceDigestSection",
+    "build_digest",
+    "refresh_digest",
 ]
