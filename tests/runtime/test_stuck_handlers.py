@@ -140,10 +140,10 @@ def stuck_again_and_again(rounds: int) -> None:
             assert eventually(lambda: abandoned_count() == 0)
             return len(children()), fd_count()
 
-        for number in range(3):
+        for number in range(2):
             once(number)
         before, memory = settled(), resident()
-        for number in range(3, rounds):
+        for number in range(2, rounds):
             once(number)
         assert eventually(lambda: settled() <= before), (before, settled())
         assert resident() - memory < 10_000_000
@@ -151,7 +151,7 @@ def stuck_again_and_again(rounds: int) -> None:
 
 def test_stuck_processes_leave_nothing_behind() -> None:
     """After a few killed handlers there are no more processes, file descriptors or memory than before."""
-    stuck_again_and_again(8)
+    stuck_again_and_again(7)
 
 
 @pytest.mark.torture
