@@ -236,11 +236,8 @@ class _Calls:
     def scan(self, path: str, *, max_depth: int | None = None, **options: object) -> list[Any]:
         del options
         skip = 0 if path == "." else len(path) + 1
-        found = [self._entry("", path)]
-        for below in self._files.below(path):
-            if max_depth is None or below[skip:].count("/") < max_depth:
-                found.append(self._entry(below[skip:], below))
-        return found
+        below = [one for one in self._files.below(path) if max_depth is None or one[skip:].count("/") < max_depth]
+        return [self._entry("", path), *(self._entry(one[skip:], one) for one in below)]
 
     def _entry(self, relative: str, path: str) -> Any:
         return self._monty.ScanEntry(relative, self._files.is_directory(path), self._files.is_file(path), False)

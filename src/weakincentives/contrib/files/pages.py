@@ -48,7 +48,7 @@ def read_page(fs: Filesystem, path: str, *, offset: int = 1, limit: int = DEFAUL
     `NotTextError` for a binary file and for one that is not UTF-8; what `Filesystem.read_bytes` raises.
     """
     if fs.stat(path).size <= WHOLE_BYTES:
-        text = _decoded(fs.read_bytes(path), path)
+        text = text_of(fs.read_bytes(path), path)
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()
@@ -80,7 +80,8 @@ def _clipped(line: str) -> str:
     return f"{line[:MAX_LINE_CHARS]} [clipped: the line has {len(line):,} characters]"
 
 
-def _decoded(data: bytes, path: str) -> str:
+def text_of(data: bytes, path: str) -> str:
+    """The file's text; `NotTextError` for a binary one and for one that is not UTF-8."""
     if is_binary(data):
         raise _binary(path)
     try:
@@ -114,4 +115,4 @@ def _lines(chunks: Iterable[bytes], path: str) -> Iterator[str]:
         yield rest
 
 
-__all__ = ["DEFAULT_LINES", "MAX_PAGE_CHARS", "Page", "is_binary", "read_page"]
+__all__ = ["DEFAULT_LINES", "MAX_PAGE_CHARS", "Page", "is_binary", "read_page", "text_of"]

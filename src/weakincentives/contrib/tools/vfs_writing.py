@@ -11,6 +11,7 @@ from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from ...prompt.read_before_write import SeenFiles
 from ..files.diffs import unified
 from ..files.edits import replaced
+from ..files.pages import text_of
 from .vfs_parts import ADDS, DESTROYS, Names
 
 
@@ -114,9 +115,9 @@ def writing_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
 
     def edit_file(fs: Filesystem, params: EditFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         del context
-        before = fs.read_bytes(params.path)
-        text = replaced(params.path, fs.read(params.path), params.old_text, params.new_text, every=params.replace_all)
-        return _replace(fs, params.path, before, text)
+        path, before = params.path, fs.read_bytes(params.path)
+        text = replaced(path, text_of(before, path), params.old_text, params.new_text, every=params.replace_all)
+        return _replace(fs, path, before, text)
 
     def copy_file(fs: Filesystem, params: TransferParams, context: ToolContext) -> ToolResult[FileTransferred]:
         del context
