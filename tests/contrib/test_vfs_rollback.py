@@ -79,9 +79,7 @@ def state(fs: Filesystem) -> dict[str, bytes | None]:
     return {path: fs.read_bytes(path) if fs.stat(path).kind == "file" else None for path in fs.glob("**")}
 
 
-def run(
-    vfs: VfsToolsSection, steps: list[Any], *, sabotage: bool, backend: MontyBackend
-) -> list[tuple[bool, Any, Any]]:
+def run(vfs: VfsToolsSection, steps: list[Any], backend: MontyBackend, *, sabotage: bool) -> list[Seen]:
     """What was seen after each step; with `sabotage`, some of them fail late."""
     session, late = Session(), Late()
     broken: list[str] = []

@@ -63,7 +63,9 @@ class VfsToolsSection(MarkdownSection[Any]):
         names = Names(tool_prefix)
         tools = reading_tools(names, accepts_overrides=accepts_overrides)
         if not config.read_only:
-            tools += writing_tools(names, accepts_overrides=accepts_overrides)
+            tools += writing_tools(
+                names, read_before_write=config.read_before_write, accepts_overrides=accepts_overrides
+            )
         guarded = config.read_before_write and not config.read_only
         policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
         self._files: TrackedFilesystem | None = None
