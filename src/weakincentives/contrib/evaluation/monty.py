@@ -30,7 +30,7 @@ those you name in `reads` and `writes` (use `open` or `pathlib.Path` with the sa
   hashlib, itertools, json, math, os, pathlib, random, re, sys, time, tomllib, typing, unicodedata.
 - Missing: every other module (statistics, string, io, enum, uuid, heapq, numpy, pandas, requests, ...), class
   inheritance and `super`, generators and `yield`, `del`, decorators on methods, OrderedDict, bytearray, `open`
-  with `+`, `dir`, `globals`, `input`, `__import__`.
+  with `+`, `dir`, `globals`, `input`, `__import__`, and methods as values: `key=lambda k: d[k]`, not `key=d.get`.
 - Each call starts afresh: nothing is kept from one to the next but the files that were written."""
 
 
