@@ -6,6 +6,7 @@ import gc
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -102,7 +103,7 @@ def test_value_and_output_come_back(backend: MontyBackend) -> None:
 def test_errors_show_the_line_and_what_was_printed(backend: MontyBackend) -> None:
     """A failure names the line, the exception and what came before it."""
     text = Python(backend).fails("print('start')\nx = 0\n1 / x")
-    assert text.startswith("The code failed; nothing was written\n")
+    assert text.startswith("The code failed; nothing was written. Correct it and call evaluate_python again\n")
     assert "line 3" in text
     assert "ZeroDivisionError" in text
     assert text.endswith("Printed before that:\nstart")
@@ -435,5 +436,39 @@ def test_a_path_the_filesystem_refuses_late_undoes_the_call(backend: MontyBacken
             "writes": ["first.txt", "second.txt"],
         }
         reply = executor.execute(ToolCall("1", "evaluate_python", json.dumps(arguments)))
-    assert not reply.result.success
+    assert reply.outcome == "failed"
+    assert "second.txt cannot be written" in reply.text
     assert fs.search("") == []
+
+
+def test_a_forked_process_is_told_so(backend: MontyBackend) -> None:
+    """A child forked after the first evaluation gets an error that says what to do; the parent goes on."""
+    assert backend.evaluate("1", {}, EvalFiles(), EvalLimits()).value == 1
+    code = """
+import os, sys
+from weakincentives.contrib.evaluation import *
+used, fresh = MontyBackend(), MontyBackend()
+evaluate = lambda backend: backend.evaluate("1 + 1", {}, EvalFiles(), EvalLimits()).value
+assert evaluate(used) == 2
+child = os.fork()
+if child == 0:
+    for backend in (used, fresh):
+        try:
+            evaluate(backend)
+        except RuntimeError as error:
+            print("spawn" in str(error), flush=True)
+    used.close()
+    del used
+    os._exit(0)
+os.waitpid(child, 0)
+print(evaluate(used), evaluate(fresh))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "True", "2", "2"]
+
+
+def test_what_cannot_cross_is_told(backend: MontyBackend) -> None:
+    """An input that the interpreter has no form for fails that evaluation."""
+    result = backend.evaluate("x", {"x": object()}, EvalFiles(), EvalLimits())
+    assert result.error is not None
+    assert "cannot leave or enter" in result.error

@@ -343,6 +343,26 @@ def test_read_only_has_no_tools_that_write() -> None:
         work.vfs.filesystem.write("a.txt", "2")
 
 
+def test_a_read_only_folder_works_through_the_engine(tmp_path: Path) -> None:
+    """Calls on a root that is only read succeed and fail as elsewhere, and leave nothing in it."""
+    (tmp_path / "a.txt").write_text("1")
+    work = Workspace(root=tmp_path, read_only=True)
+    assert work.ok("read_file", path="a.txt")
+    assert work.fails("read_file", path="b.txt")
+    work.vfs.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("content", ["tea\ud800", "\ud800"])
+def test_text_that_cannot_be_stored_is_refused(content: str) -> None:
+    """Lone surrogates fail with what to do about it."""
+    [tool] = [tool for tool in VfsToolsSection().tools if tool.name == "write_file"]
+    assert tool.params_type is not None
+    result: Any = tool.call(tool.params_type(path="a.txt", content=content), make_context())
+    assert not result.success
+    assert "lone surrogate" in result.message
+
+
 # Prefixes, keys, several in one prompt
 
 

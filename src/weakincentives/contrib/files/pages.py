@@ -19,6 +19,10 @@ WHOLE_BYTES = 1 << 20
 SNIFFED_BYTES = 8192
 
 
+class BinaryFileError(NotTextError):
+    """A file that is no UTF-8 text was to be shown or edited."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some lines of a file, without their line ends. `total` is None when the end of the file was not reached."""
@@ -48,7 +52,7 @@ def is_binary(head: bytes) -> bool:
 def read_page(fs: Filesystem, path: str, *, offset: int = 1, limit: int = DEFAULT_LINES) -> Page:
     """At most `limit` lines from line `offset` on, fewer when they are long; at least one where there is one.
 
-    `NotTextError` for a binary file and for one that is not UTF-8; what `Filesystem.read_bytes` raises.
+    `BinaryFileError` for a binary file and for one that is not UTF-8; what `Filesystem.read_bytes` raises.
     """
     data = fs.read_bytes(path, limit=WHOLE_BYTES + 1)
     if len(data) <= WHOLE_BYTES:
@@ -91,7 +95,7 @@ def _clipped(line: str) -> str:
 
 
 def text_of(data: bytes, path: str) -> str:
-    """The file's text; `NotTextError` for a binary one and for one that is not UTF-8."""
+    """The file's text; `BinaryFileError` for a binary one and for one that is not UTF-8."""
     if is_binary(data):
         raise _binary(path)
     try:
@@ -100,8 +104,8 @@ def text_of(data: bytes, path: str) -> str:
         raise _binary(path) from error
 
 
-def _binary(path: str) -> NotTextError:
-    return NotTextError(f"{path!a} is not UTF-8 text.")
+def _binary(path: str) -> BinaryFileError:
+    return BinaryFileError(f"{path!a} is not UTF-8 text.")
 
 
 def _lines(chunks: Iterable[bytes], path: str) -> Iterator[str]:
@@ -125,4 +129,4 @@ def _lines(chunks: Iterable[bytes], path: str) -> Iterator[str]:
         yield rest
 
 
-__all__ = ["DEFAULT_LINES", "MAX_PAGE_CHARS", "Page", "is_binary", "read_page", "text_of"]
+__all__ = ["DEFAULT_LINES", "MAX_PAGE_CHARS", "BinaryFileError", "Page", "is_binary", "read_page", "text_of"]
