@@ -3,10 +3,14 @@
 from .clock import FakeClock
 from .engine import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
 from .escapes import ESCAPES
+from .evaluation import EvalEscapes
 from .filesystem import FilesystemContract
+from .probes import ESCAPING_CODE
 
 __all__ = [
     "ESCAPES",
+    "ESCAPING_CODE",
+    "EvalEscapes",
     "FakeClock",
     "FilesystemContract",
     "execute_tool",
