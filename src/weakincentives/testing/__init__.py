@@ -4,11 +4,13 @@ from .clock import FakeClock
 from .engine import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
 from .escapes import ESCAPES
 from .filesystem import FilesystemContract
+from .ledger import LedgerContract
 
 __all__ = [
     "ESCAPES",
     "FakeClock",
     "FilesystemContract",
+    "LedgerContract",
     "execute_tool",
     "make_context",
     "make_context_with_files",
