@@ -90,9 +90,9 @@ def picture(root: Path, *, exact: bool = True, links: bool = True) -> Picture:
             pending += [path / name for name in os.listdir(path) if path != root or name != ".wink"]
         details: tuple[object, ...] = (oct(info.st_mode), content)
         if exact:
-            links = info.st_nlink if links and stat.S_ISREG(info.st_mode) else 0
+            count = info.st_nlink if links and stat.S_ISREG(info.st_mode) else 0
             xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in _xattrs(path)}
-            details += (info.st_mtime_ns, info.st_ino, links, xattrs)
+            details += (info.st_mtime_ns, info.st_ino, count, xattrs)
         found[str(path.relative_to(root))] = details
     return found
 
@@ -161,6 +161,7 @@ def everything(fs: Filesystem) -> list[Callable[[], object]]:
         lambda: fs.write("t", "a file now"),
         lambda: fs.move("d/sub", "moved/far/sub"),
         lambda: fs.write("moved/far/sub/two.txt", "2"),
+        lambda: fs.write("a.txt", "before the inner one"),
         nested,
         lambda: fs.copy("d", "copied/d"),
         lambda: fs.delete("ignored.log"),

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture
 
 from weakincentives.errors import JournalError
-from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture
 from weakincentives.filesystem.host import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
@@ -131,7 +131,11 @@ def _state_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     from weakincentives.filesystem import state_dir
 
     both = state_dir.spots
-    monkeypatch.setattr(state_dir, "spots", lambda root: both(root)[-1:])
+
+    def inside(root: str) -> tuple[state_dir.Spot, ...]:
+        return both(root)[-1:]
+
+    monkeypatch.setattr(state_dir, "spots", inside)
 
 
 def _crash_points(bench: _Bench, step: int) -> Iterator[tuple[int, bool]]:
@@ -209,14 +213,14 @@ def _fail_everywhere(bench: _Bench, step: int, code: int) -> int:
         except OSError:
             continue
         snapshot = fs.snapshot()
-        try:
-            for change in everything(fs):
-                last = picture(bench.root, exact=False)
+        for change in everything(fs):
+            last = picture(bench.root, exact=False)
+            try:
                 change()
-                last = {}
-        except OSError:
-            if change.__name__ != "nested":
-                assert picture(bench.root, exact=False) == last, f"{what}: a write that raised changed something"
+            except OSError:
+                if change.__name__ != "nested":
+                    assert picture(bench.root, exact=False) == last, f"{what}: a write that raised changed something"
+                break
         while True:
             try:
                 fs.restore(snapshot)

@@ -132,7 +132,7 @@ def explained(error: OSError, path: str, root: str) -> OSError:
         case None:
             return error
         case code:
-            return OSError(code, os.strerror(code), path)
+            return error if error.filename == path else OSError(code, os.strerror(code), path)
 
 
 __all__ = ["Confined", "Handle", "explained", "kind_of", "refused"]

@@ -76,9 +76,17 @@ class Disk:
 
     def acquire(self) -> None:
         """Be the only writer; `JournalError` when another process stays in the way."""
+        self.check()
         if self._depth == 0:
             self._lock()
         self._depth += 1
+
+    def check(self) -> None:
+        """Raise `JournalError` in a forked child: the transaction is the parent's."""
+        if self.foreign:
+            raise JournalError(
+                f"{self.root} was opened before this process was forked; open a HostFilesystem in the child."
+            )
 
     def release(self) -> None:
         """Undo one `acquire`."""
@@ -118,12 +126,6 @@ class Disk:
             self._state.forget()
 
     def _lock(self) -> None:
-        if self.root_fd < 0:
-            raise JournalError(f"The filesystem on {self.root} is closed; open it again.")
-        if self.foreign:
-            raise JournalError(
-                f"{self.root} was opened before this process was forked; open a HostFilesystem in the child."
-            )
         for _ in range(10):
             if self._state is None:
                 self._use(self._make())
@@ -134,7 +136,7 @@ class Disk:
             raise JournalError(f"The state directory of {self.root} keeps vanishing; stop what removes it.")
         self._depth += 1
         try:
-            if self.journal.pending():
+            if self.journal.pending() or self.state.watched():
                 self.recover()
         except BaseException:
             self.release()
@@ -159,7 +161,7 @@ class Disk:
         try:
             self.acquire()
         except JournalError:
-            if self.journal.pending():
+            if self.journal.pending() or self.state.watched():
                 raise
             return
         try:

@@ -11,7 +11,7 @@ from typing import Final, final
 from .confine import Handle, refused
 from .disk import Disk
 from .paths import join
-from .syscalls import DIRECTORY
+from .syscalls import DIRECTORY, write_all
 
 CHUNK: Final = 1 << 20
 READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -37,7 +37,7 @@ class Staging:
         try:
             try:
                 for chunk in chunks:
-                    self._write(fd, chunk)
+                    write_all(self._sys, fd, chunk)
                 if old is None:
                     self._inherit(fd, at)
                 else:
@@ -121,15 +121,10 @@ class Staging:
             if not stat.S_ISREG(old.st_mode):
                 raise refused(path, "is no ordinary file or directory")
             while chunk := self._sys.read(old_fd, CHUNK):
-                self._write(new_fd, chunk)
+                write_all(self._sys, new_fd, chunk)
             self._sys.fchmod(new_fd, stat.S_IMODE(old.st_mode) & 0o1777)
             if self._disk.durable:
                 self._sys.fsync(new_fd)
-
-    def _write(self, fd: int, data: bytes) -> None:
-        done = self._sys.write(fd, data) if data else 0
-        while done < len(data):
-            done += self._sys.write(fd, memoryview(data)[done:])
 
     def _resemble(self, fd: int, old: os.stat_result, xattrs: dict[str, bytes]) -> None:
         """What writing in place would have left: owner, mode, attributes. As the kernel does, drop setuid."""

@@ -10,6 +10,7 @@ from ..errors import JournalError
 from .confine import explained
 from .differences import Differences
 from .disk import Disk
+from .mirror import Mirror
 from .protocol import FileChanges
 from .savepoints import HostSnapshot, Savepoints
 from .undo import UndoLog
@@ -30,7 +31,7 @@ class Transactions:
         self.lock = RLock()
         self.closed = False
         self._savepoints = Savepoints()
-        disk.recover = self.undo.recover
+        disk.recover = self.recover
 
     def writing(self, path: str) -> Writing:
         """To be entered around each operation that changes something."""
@@ -58,14 +59,36 @@ class Transactions:
     def release(self, snapshot: object) -> None:
         """Let go of it."""
         with self.lock:
-            if self._savepoints.release(snapshot):
-                self._settle()
+            self.unstep(snapshot)
 
     def changes(self, since: object) -> FileChanges:
         """What differs."""
         with self.lock:
             records = self.undo.since(self._savepoints.check(since).position)
             return Differences(self.disk, reversed(records)).changes() if records else _NO_CHANGES
+
+    def recover(self) -> None:
+        """Take back what a process left that ended in the middle; called by whoever locks the root first."""
+        mirror = Mirror(self.disk)
+        try:
+            self._recover(mirror)
+        finally:
+            mirror.close()
+
+    def _recover(self, mirror: Mirror) -> None:
+        self.undo.recover()
+        try:
+            found = mirror.recover()
+        except OSError as error:
+            raise JournalError(
+                f"{self.disk.root} was left in the middle of a transaction, and going back failed ({error}). "
+                "Remove the cause and open it again."
+            ) from error
+        if found:
+            _log.warning(
+                "Rolled back what anyone changed in %s since a transaction began: its process ended before it was over",
+                self.disk.root,
+            )
 
     def close(self) -> None:
         """Commit, and give the disk back."""
@@ -85,6 +108,11 @@ class Transactions:
         self.undo.boundary()
         self.undo.recording = True
         return self._savepoints.push(self.undo.position)
+
+    def unstep(self, snapshot: object) -> None:
+        """Let go of it, with the lock held."""
+        if self._savepoints.release(snapshot):
+            self._settle()
 
     def tidy(self) -> None:
         """Release what was dropped, and finish a commit that failed; raises when that fails again."""
@@ -146,7 +174,7 @@ class Writing:
                 if error is not None and all_.undo.position > self._start:
                     self._take_back()
                 if self._snapshot is not None:
-                    all_.release(self._snapshot)
+                    all_.unstep(self._snapshot)
             finally:
                 all_.disk.release()
         finally:

@@ -191,6 +191,7 @@ class UndoLog:
         """Let go of what no live mark can go back to; without any, that is the commit."""
         if not self._entries:
             return
+        self._disk.check()
         lowest = live[0].position if live else self.position
         if lowest == self.position:
             self._commit()
@@ -228,6 +229,7 @@ class UndoLog:
         """Go back to that position. When it raises, it may be called again and goes on where it stopped."""
         if self.position <= position:
             return
+        self._disk.check()
         self._fresh.clear()
         trash: list[str] = []
         while self.position > position:
