@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from json import dumps
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 from ..errors import PromptValidationError
 from ..results import ToolResult
@@ -15,7 +15,18 @@ from ..serde import dump
 
 Strategy = Literal["auto", "params", "custom", "none"]
 OnException = Literal["unknown", "retry"]
-Reconcile = Callable[..., "ToolResult[Any] | Awaitable[ToolResult[Any] | None] | None"]
+Found = ToolResult[Any] | Awaitable[ToolResult[Any] | None] | None
+
+
+class ReconcileInContext(Protocol):
+    """A lookup in the form that handlers have."""
+
+    def __call__(self, params: Any, /, *, context: Any) -> Found:
+        """Ask what became of the call."""
+        ...
+
+
+Reconcile = Callable[[Any], Found] | Callable[[Any, Any], Found] | ReconcileInContext
 """Asks the outside world what became of a call in doubt. Takes what a handler takes: `(params)`, `(params, context)`
 or `(params, *, context)`, `def` or `async def`.
 
