@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ KEY = EffectId("shop:refund:1")
 
 def claim(ledger: SqliteEffectLedger, effect_id: EffectId = KEY, lease: float = 60.0) -> Any:
     return ledger.claim(effect_id, tool_name="refund", params_hash="h", lease=lease, strict_params=False)
+
+
+def _always(answer: object) -> Callable[[Path], object]:
+    return lambda _: answer
 
 
 @pytest.fixture
@@ -80,7 +85,7 @@ def test_a_database_of_others_is_refused(path: Path) -> None:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match="no effect ledger. Choose another file"):
+    with pytest.raises(LedgerError, match=r"no effect ledger\. Choose another file"):
         SqliteEffectLedger(path)
     assert path.read_bytes() == before
 
@@ -114,15 +119,19 @@ def test_a_damaged_ledger_is_noticed_before_the_effect(path: Path) -> None:
         claim(ledger)
 
 
+def _fill(ledger: SqliteEffectLedger) -> None:
+    for number in range(1000):
+        claim(ledger, EffectId(f"k{number}"))
+
+
 def test_a_full_disk_is_noticed_before_the_effect(path: Path) -> None:
     """The claim raises, and goes through once there is room."""
     with SqliteEffectLedger(path) as ledger:
         connection = ledger._connection()
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(LedgerError, match="the disk is full. Make room"):
-            for number in range(1000):
-                claim(ledger, EffectId(f"k{number}"))
+        with pytest.raises(LedgerError, match=r"the disk is full\. Make room"):
+            _fill(ledger)
         connection.execute(f"PRAGMA max_page_count = {pages + 1000}")
         assert isinstance(claim(ledger, EffectId("later")), Claimed)
 
@@ -154,7 +163,7 @@ def test_a_file_that_vanishes_is_noticed(path: Path) -> None:
 @pytest.mark.parametrize("magic", [0x6969, 0xFE534D42, 0x01021997, 0x00C36400])
 def test_network_filesystems_are_refused(path: Path, magic: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's locks do not hold there."""
-    monkeypatch.setattr(files, "_magic", lambda _: magic)
+    monkeypatch.setattr(files, "_magic", _always(magic))
     with pytest.raises(LedgerError, match=r"network filesystem \(.*PostgresEffectLedger"):
         SqliteEffectLedger(path)
     assert not path.exists()
@@ -162,9 +171,9 @@ def test_network_filesystems_are_refused(path: Path, magic: int, monkeypatch: py
 
 def test_a_network_filesystem_behind_fuse_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the name of its mount; other FUSE filesystems are local."""
-    monkeypatch.setattr(files, "_magic", lambda _: 0x65735546)
+    monkeypatch.setattr(files, "_magic", _always(0x65735546))
     SqliteEffectLedger(path).close()
-    monkeypatch.setattr(files, "_mounted_as", lambda _: "fuse.sshfs")
+    monkeypatch.setattr(files, "_mounted_as", _always("fuse.sshfs"))
     with pytest.raises(LedgerError, match=r"fuse\.sshfs"):
         SqliteEffectLedger(path)
 
