@@ -87,7 +87,7 @@ class Disk:
         if call == "unlink":
             self.files.pop(_decoded(_TEXT.findall(arguments)[0]).decode(), None)
             return None
-        fd = int(arguments.split(",")[0])
+        fd = int(arguments.split(",", maxsplit=1)[0])
         if call == "write" and fd == 1:
             return _decoded(_TEXT.findall(arguments)[0]).decode().strip()
         if call == "close":

@@ -224,8 +224,8 @@ def test_tokens_rise_over_everything(path: Path) -> None:
     assert tokens == sorted(set(tokens))
 
 
-def _child(path: str, ledger: SqliteEffectLedger, queue: Any) -> None:
-    queue.put(type(claim(ledger)).__name__)
+def _child(ledger: SqliteEffectLedger, inherited: sqlite3.Connection, queue: Any) -> None:
+    queue.put((type(claim(ledger)).__name__, ledger._connection() is inherited))
 
 
 def test_a_ledger_survives_a_fork(path: Path) -> None:
@@ -234,9 +234,9 @@ def test_a_ledger_survives_a_fork(path: Path) -> None:
         claim(ledger)
         context = multiprocessing.get_context("fork")
         queue = context.SimpleQueue()
-        child = context.Process(target=_child, args=(str(path), ledger, queue))
+        child = context.Process(target=_child, args=(ledger, ledger._connection(), queue))
         child.start()
-        assert queue.get() == "Busy"
+        assert queue.get() == ("Busy", False)
         child.join()
         assert child.exitcode == 0
         assert isinstance(claim(ledger), Busy)

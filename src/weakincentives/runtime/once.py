@@ -41,23 +41,27 @@ _SAID_SO = frozenset({"failed", "expanded"})
 
 
 class Asked(NamedTuple):
-    """What a call is in the ledger."""
+    """What a call is in the ledger, as its claim takes it."""
 
     effect_id: EffectId
+    tool_name: str
     params_hash: str
+    lease: float
+    strict_params: bool
 
 
 @final
 class Once:
     """One call on its way through the ledger."""
 
-    __slots__ = ("_admitted", "_config", "_context", "_held", "_run", "_waiting")
+    __slots__ = ("_admitted", "_asked", "_config", "_context", "_held", "_run", "_waiting")
 
     def __init__(self, admitted: Admitted, context: CallContext, run: Run, waiting: Waiting) -> None:
         config = admitted.tool.idempotency
         assert config is not None
         self._admitted = admitted
         self._config = config
+        self._asked: Asked | None = None
         self._held: Held | None = None
         self._context = context
         self._run = run
@@ -70,7 +74,17 @@ class Once:
         """
         try:
             asked = _asked(self._admitted, self._config, self._run)
-            return None if asked is None else await self._claim(asked)
+            if asked is None:
+                return None
+            ledger = self._run.ledger()
+            if not ledger.blocks:  # the usual answers need no more than this
+                found = ledger.claim(*asked)
+                if isinstance(found, Replay):
+                    return self._replay(found)
+                if isinstance(found, Claimed):
+                    self._hold(asked, found.token)
+                    return None
+            return await self._claim(asked)
         except LedgerError as error:
             logger.exception("The ledger cannot be used")
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
@@ -86,14 +100,14 @@ class Once:
         while True:
             found = await self._ask(asked)
             if isinstance(found, Claimed):
-                self._hold(asked.effect_id, found.token)
+                self._hold(asked, found.token)
                 return None
             if isinstance(found, Replay):
-                return Ran(unpack(found.effect.stored, self._admitted.tool.result_type), "replayed")
+                return self._replay(found)
             if isinstance(found, Conflict):
                 return Ran(ToolResult.error(_conflict(self._admitted.tool.name, found.entry)), "conflict")
             if isinstance(found, Doubt):
-                settled = await self._settle(asked.effect_id, found.entry)
+                settled = await self._settle(asked, found.entry)
                 if settled == "run":
                     return None
                 if settled is not None:
@@ -106,41 +120,37 @@ class Once:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _ask(self, asked: Asked) -> Claim:
-        ledger, name = self._run.ledger(), self._admitted.tool.name
-        effect_id, digest = asked
-        lease, strict = self._lease(), self._config.strategy == "custom"
-        if not ledger.blocks:
-            return ledger.claim(effect_id, tool_name=name, params_hash=digest, lease=lease, strict_params=strict)
+        ledger = self._run.ledger()
         made: list[Claim] = []
         try:
-            await self._waiting.call(
-                lambda: made.append(
-                    ledger.claim(effect_id, tool_name=name, params_hash=digest, lease=lease, strict_params=strict)
-                )
-            )
+            await self._in_ledger(lambda: made.append(ledger.claim(*asked)))
         except BaseException:
             if made and isinstance(made[0], Claimed):  # cancelled meanwhile: the handler has not begun
-                ledger.forget(effect_id, made[0].token)
+                ledger.forget(asked.effect_id, made[0].token)
             raise
         return made[0]
 
-    def _hold(self, effect_id: EffectId, token: int) -> Held:
-        self._held = held = Held(self._run.ledger(), effect_id, token, self._lease())
+    def _replay(self, found: Replay) -> Ran:
+        return Ran(unpack(found.effect.stored, self._admitted.tool.result_type), "replayed")
+
+    def _hold(self, asked: Asked, token: int) -> Held:
+        self._asked = asked
+        self._held = held = Held(self._run.ledger(), asked.effect_id, token, asked.lease)
         self._context.hold(held)
         return held
 
-    async def _settle(self, effect_id: EffectId, entry: LedgerEntry) -> Ran | Literal["run"] | None:
+    async def _settle(self, asked: Asked, entry: LedgerEntry) -> Ran | Literal["run"] | None:
         """A call in doubt: run it again, look it up, or say that nobody knows. None when it changed meanwhile."""
         config = self._config
         if config.reconcile is None and config.on_exception != "retry":
-            logger.warning("The outcome of %s is unknown (%s); `wink ledger` settles it", effect_id.text, entry.why)
+            logger.warning("The outcome of %s is unknown (%s); `wink ledger` settles it", entry.id.text, entry.why)
             why = entry.why if not self._run.hide_errors else "an earlier call did not end as it should"
             return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, config)), "unknown")
         ledger = self._run.ledger()
-        token = await self._in_ledger(lambda: ledger.take_over(effect_id, entry.token, self._lease()))
+        token = await self._in_ledger(lambda: ledger.take_over(asked.effect_id, entry.token, asked.lease))
         if token is None:
             return None
-        held = self._hold(effect_id, token)
+        held = self._hold(asked, token)
         return "run" if config.reconcile is None else await self._reconcile(held)
 
     async def _reconcile(self, held: Held) -> Ran | Literal["run"] | None:
@@ -198,9 +208,6 @@ class Once:
         )
         return Ran(ToolResult.error(text), "unknown")
 
-    def _lease(self) -> float:
-        return self._config.lease.total_seconds() + (self._admitted.tool.timeout or 0.0)
-
     async def record(self, ran: Ran, savepoint: Savepoint) -> tuple[Ran, CallContext]:
         """Tell the ledger how the handler ended; what that makes of the call, and the context to settle it with.
 
@@ -254,9 +261,9 @@ class Once:
         """
         ledger = self._run.ledger()
         token = await self._in_ledger(lambda: ledger.take_over(held.effect_id, held.token, held.lease))
-        if token is None:
+        if token is None or self._asked is None:
             return None
-        held = self._hold(held.effect_id, token)
+        held = self._hold(self._asked, token)
         found = await self._reconcile(held)
         if found == "run":
             await self._in_ledger(held.forget)
@@ -276,14 +283,16 @@ def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | N
     tool, params = admitted.tool, admitted.request.params
     if config.strategy == "none":
         return None
-    session_id = run.session_id if config.scope == "session" else ""
     text = (tool.name, dump_json(params))
     known: Asked | None = run.asked.get(text)
     if known is not None and config.key_fn is None:
         return known
     key = config.key_for(tool.name, params)
     assert key is not None
-    asked = Asked(EffectId(storable(key), session_id), params_hash(params) if known is None else known.params_hash)
+    effect_id = EffectId(storable(key), run.session_id if config.scope == "session" else "")
+    digest = params_hash(params) if known is None else known.params_hash
+    lease = config.lease.total_seconds() + (tool.timeout or 0.0)
+    asked = Asked(effect_id, tool.name, digest, lease, config.strategy == "custom")
     if len(run.asked) >= _REMEMBERED_KEYS:
         run.asked.clear()
     run.asked[text] = asked

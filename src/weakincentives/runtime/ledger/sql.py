@@ -167,9 +167,7 @@ class SqlLedger(ABC):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def claim(
-        self, effect_id: EffectId, *, tool_name: str, params_hash: str, lease: float, strict_params: bool
-    ) -> Claim:
+    def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """As `Ledger.claim`."""
         known = self._read(lambda work: _row(work, effect_id))
         if known is not None:  # most of what is known needs no transaction
