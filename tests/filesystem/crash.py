@@ -71,6 +71,16 @@ def _wrap(name: str) -> Callable[..., Any]:
 for _name in CALLS:
     setattr(Faulty, _name, _wrap(_name))
 
+
+class NoLinks(Faulty):
+    """A filesystem without hard links, or a file that the user may not link."""
+
+    __slots__ = ()
+
+    def link(self, source: str, target: str, *, source_fd: int, target_fd: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+
 Picture = dict[str, tuple[object, ...]]
 
 

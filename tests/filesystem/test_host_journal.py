@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from tests.filesystem.crash import Faulty, build, everything, picture
@@ -362,3 +364,139 @@ def test_eight_threads_with_a_rollback_lose_nothing(root: Path) -> None:
         fs.release(snapshot)
         run()
     assert len(list(root.glob("t*/moved/*.txt"))) == 200
+
+
+def test_a_state_directory_that_another_object_removed_is_made_again(root: Path) -> None:
+    """One closes and tidies up while another has the root open: the other goes on writing."""
+    first = HostFilesystem(root)
+    first.write("a.txt", "x")
+    with HostFilesystem(root) as second:
+        second.write("a.txt", "y")
+        first.close()
+        assert not _state(root).exists()
+        snapshot = second.snapshot()
+        second.write("a.txt", "z")
+        second.restore(snapshot)
+        assert second.read("a.txt") == "y"
+    assert not _state(root).exists()
+
+
+def test_a_tree_of_a_thousand_levels_is_no_problem(root: Path) -> None:
+    """Deleting, listing the changes and bringing it back do not depend on how deep it is nested."""
+    with HostFilesystem(root) as fs:
+        fs.mkdir("/".join("e" * 1000))
+        before = picture(root, exact=False)
+        snapshot = fs.snapshot()
+        fs.delete("e", recursive=True)
+        assert len(fs.changes(snapshot).removed) == 1000
+        fs.restore(snapshot)
+        assert picture(root, exact=False) == before
+        fs.release(snapshot)
+        fs.delete("e", recursive=True)
+    assert not _state(root).exists()
+
+
+class _Traced(Faulty):
+    """Writes down what is done, with the names behind the descriptors."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace: list[tuple[str, str]] = []
+
+
+def _trace(name: str) -> None:
+    wrapped = getattr(Faulty, name)
+
+    def call(self: _Traced, *args: Any, **kwargs: Any) -> Any:
+        result = wrapped(self, *args, **kwargs)
+        what = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else args[0]
+        self.trace.append((name, Path(what).name))
+        return result
+
+    setattr(_Traced, name, call)
+
+
+for _name in ("fsync", "rename", "pwrite", "ftruncate", "link", "write"):
+    _trace(_name)
+
+
+def test_durable_waits_for_the_disk_in_the_right_order(root: Path) -> None:
+    """New content, then its record, are on the disk before the rename; the directory before the commit."""
+    syscalls = _Traced()
+    with HostFilesystem(root, durable=True, syscalls=syscalls) as fs:
+        snapshot = fs.snapshot()
+        fs.write("d/sub/two.txt", "new")
+        fs.release(snapshot)
+        trace = [(call, what.partition("-")[0]) for call, what in syscalls.trace]
+    assert trace == [
+        ("fsync", root.parent.name),
+        ("write", "stage"),
+        ("fsync", "stage"),
+        ("link", "two.txt"),
+        ("pwrite", "journal"),
+        ("fsync", ".root.wink"),
+        ("fsync", "journal"),
+        ("rename", "stage"),
+        ("fsync", "sub"),
+        ("ftruncate", "journal"),
+        ("fsync", "journal"),
+    ]
+
+
+def test_what_another_program_broke_meanwhile_is_put_back_where_we_wrote(root: Path) -> None:
+    """A directory that vanished is made again for what belongs in it; what is in the way is moved away."""
+    with HostFilesystem(root) as fs:
+        snapshot = fs.snapshot()
+        fs.write("d/sub/two.txt", "new")
+        fs.delete("t/x/y/z.txt")
+        fs.write("secret", "new")
+        fs.delete("empty")
+        shutil.rmtree(root / "d" / "sub")
+        shutil.rmtree(root / "t")
+        (root / "secret").unlink()
+        (root / "secret" / "is").mkdir(parents=True)
+        (root / "empty").write_text("in the way")
+        fs.restore(snapshot)
+        assert fs.read("d/sub/two.txt") == "two" * 3000
+        assert fs.read("t/x/y/z.txt") == "deep"
+        assert fs.read_bytes("secret") == b"\x00\xff"
+        assert fs.stat("empty").kind == "directory"
+
+
+def test_a_directory_made_anew_is_compared_inside(root: Path) -> None:
+    """Deleted and made again, only what is different in it counts as a change."""
+    with HostFilesystem(root) as fs:
+        snapshot = fs.snapshot()
+        fs.delete("d", recursive=True)
+        fs.write("d/sub/two.txt", "two" * 3000)
+        fs.write("d/other.txt", "x")
+        (root / "d" / "sub" / "two.txt").chmod(0o640)
+        changes = fs.changes(snapshot)
+        assert (changes.added, changes.changed, changes.removed) == (("d/other.txt",), (), ("d/one.txt",))
+
+
+def test_a_set_group_id_directory_gives_its_group_away(root: Path) -> None:
+    """Files and directories made in it get its group, as if they had been made in place."""
+    if os.geteuid() != 0:
+        pytest.skip("another group can only be given away by root")
+    (root / "shared").mkdir()
+    os.chown(root / "shared", 0, 12345)
+    (root / "shared").chmod(0o2775)
+    with HostFilesystem(root) as fs:
+        fs.write("shared/a/b.txt", "x")
+        fs.write("shared/c.txt", "x")
+        for path in ("shared/a", "shared/c.txt"):
+            assert (root / path).stat().st_gid == 12345
+        assert (root / "shared" / "a").stat().st_mode & 0o2000
+
+
+def test_another_users_file_stays_theirs(root: Path) -> None:
+    """Root that writes a user's file leaves it to the user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can write as somebody else")
+    os.chown(root / "a.txt", 1234, 4321)
+    with HostFilesystem(root) as fs:
+        fs.write("a.txt", "x")
+    assert ((root / "a.txt").stat().st_uid, (root / "a.txt").stat().st_gid) == (1234, 4321)

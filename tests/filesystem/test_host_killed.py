@@ -138,6 +138,35 @@ def test_a_full_disk_changes_nothing(small_disk: Path) -> None:
     assert picture(root) == before
 
 
+def test_a_root_that_is_a_mount_keeps_its_journal_inside(small_disk: Path) -> None:
+    """Nothing could be renamed from beside a mount point, so `.wink` is in it; paths on other disks are refused."""
+    inner = small_disk / "inner"
+    inner.mkdir()
+    with HostFilesystem(small_disk) as fs:
+        snapshot = fs.snapshot()
+        fs.write("a.txt", "x")
+        assert (small_disk / ".wink").is_dir()
+        assert [stat.path for stat in fs.list()] == ["a.txt", "inner"]
+        fs.restore(snapshot)
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(inner)], check=True)
+        try:
+            (inner / "other.txt").write_text("other disk")
+            for attempt in (
+                lambda: fs.write("inner/new.txt", "x"),
+                lambda: fs.write("inner/other.txt", "x"),
+                lambda: fs.delete("inner/other.txt"),
+                lambda: fs.move("inner/other.txt", "mine.txt"),
+            ):
+                with pytest.raises(OSError, match="another filesystem"):
+                    attempt()
+            assert fs.read("inner/other.txt") == "other disk"
+            fs.restore(snapshot)
+        finally:
+            subprocess.run(["umount", str(inner)], check=True)
+        fs.release(snapshot)
+    assert [path.name for path in small_disk.iterdir()] == ["inner"]
+
+
 def test_a_full_disk_in_scan_mode(small_disk: Path) -> None:
     """When the copy does not fit, taking the snapshot is the error; nothing of the root is changed."""
     root = small_disk / "root"

@@ -86,7 +86,7 @@ def _commit_first(patch: pytest.MonkeyPatch) -> None:
     """What is kept is thrown away before the commit."""
 
     def commit(self: UndoLog) -> None:
-        self._purge(self._entries)
+        self._purge(self.entries)
         original(self)
 
     original = UndoLog._commit

@@ -106,7 +106,7 @@ MUTANTS = {
     "replays are untyped": Mutant(VALUES, 'if text is not None and name == "" and _declares(declared):', "if False:"),
     "successes are not recorded": Mutant(ONCE, "return await self._succeeded(held, ran)", "return ran", tests="engine"),
     "failures are not forgotten": Mutant(ONCE, "await self._in_ledger(held.forget)\n                return ran", "return ran", tests="engine"),
-    "crashes are forgotten": Mutant(ONCE, "ran.outcome in _SAID_SO or", "True or", tests="engine"),
+    "crashes are forgotten": Mutant(ONCE, "if ran.outcome in _SAID_SO or", "if True or", tests="engine"),
     "a lost lease is ignored silently": Mutant(ONCE, 'why = "it took longer', 'return ran\n            why = "it took longer', tests="engine"),
     "all sessions are one": Mutant(ONCE, 'run.session_id if config.scope == "session" else ""', '""', tests="engine"),
     "every key conflicts": Mutant(ONCE, 'config.strategy == "custom")', "True)", tests="engine"),
@@ -115,7 +115,7 @@ MUTANTS = {
     "the lease is shorter than the timeout": Mutant(ONCE, " + (tool.timeout or 0.0)", "", tests="engine"),
     "duplicates wait for ever": Mutant(ONCE, "if left <= 0:", "if left <= -5:", tests="engine"),
     "doubt is taken for absence": Mutant(ONCE, '        if result.success:\n            return await', '        if True:\n            return await', tests="engine"),
-    "replays are undone": Mutant("runtime/settle.py", 'frozenset({"succeeded", "replayed"})', 'frozenset({"succeeded"})', tests="engine"),
+    "replays are undone": Mutant("runtime/call.py", 'frozenset({"succeeded", "replayed"})', 'frozenset({"succeeded"})', tests="engine"),
 }  # fmt: skip
 
 

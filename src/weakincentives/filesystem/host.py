@@ -112,7 +112,7 @@ class HostFilesystem(HostReading):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.close()
 
     def __del__(self) -> None:

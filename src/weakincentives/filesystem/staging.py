@@ -65,6 +65,10 @@ class Staging:
                 self._mkdir(inner, at)
             if staged is not None:
                 self._sys.rename(staged, f"{inner}/{parts[-1]}", source_fd=fd, target_fd=fd)
+            while self._disk.durable and inner:
+                with Handle(self._sys, self._sys.open(inner, DIRECTORY, dir_fd=fd)) as made:
+                    self._sys.fsync(made)
+                inner = inner.rpartition("/")[0]
         except BaseException:
             self.drop(outer)
             if staged is not None:
@@ -111,6 +115,8 @@ class Staging:
                 else:
                     self._copy(join(path, child), old_fd, child, new_fd, child)
             self._sys.fchmod(new_fd, stat.S_IMODE(self._sys.fstat(old_fd).st_mode))
+            if self._disk.durable:
+                self._sys.fsync(new_fd)
 
     def _copy_file(self, path: str, source: int, name: str, target: int, new: str) -> None:
         with (

@@ -162,7 +162,15 @@ class StateDir:
     def _remove_directory(self, name: str) -> list[str]:
         """Empty and remove it; the new names of the directories that were in it."""
         raised: list[str] = []
-        self._sys.chmod(name, 0o700, dir_fd=self.fd)  # ours alone by now, and it may have been write-protected
+        try:
+            self._empty(name, raised)
+        except PermissionError:
+            self._sys.chmod(name, 0o700, dir_fd=self.fd)  # ours alone by now, and it was write-protected
+            self._empty(name, raised)
+        self._sys.rmdir(name, dir_fd=self.fd)
+        return raised
+
+    def _empty(self, name: str, raised: list[str]) -> None:
         fd = self._sys.open(name, DIRECTORY, dir_fd=self.fd)
         try:
             for child in self._sys.names(fd):
@@ -172,13 +180,14 @@ class StateDir:
                     raised.append(self._raise(child, fd))
         finally:
             self._sys.close(fd)
-        self._sys.rmdir(name, dir_fd=self.fd)
-        return raised
 
     def _raise(self, child: str, fd: int) -> str:
-        self._sys.chmod(child, 0o700, dir_fd=fd)
         trash = self.new_name("trash")
-        self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
+        try:
+            self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
+        except PermissionError:
+            self._sys.chmod(child, 0o700, dir_fd=fd)
+            self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
         return trash
 
     # --- the end
@@ -251,21 +260,21 @@ def find(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir | None:
         sys.close(parent)
 
 
-def make(sys: Syscalls, root_fd: int, root: str) -> StateDir:
+def make(sys: Syscalls, root_fd: int, root: str, *, durable: bool = False) -> StateDir:
     """The state directory, made where there is none.
 
     Raises `PermissionError` when no place can be written.
     """
     for spot in spots(root):
         try:
-            return _make(sys, root_fd, spot)
+            return _make(sys, root_fd, spot, durable=durable)
         except OSError as error:
             if error.errno not in _UNUSABLE or spot.inside:
                 raise
     raise AssertionError("unreachable: the last spot is inside")
 
 
-def _make(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir:
+def _make(sys: Syscalls, root_fd: int, spot: Spot, *, durable: bool) -> StateDir:
     parent = _open_parent(sys, root_fd, spot)
     try:
         before = sys.fstat(parent)
@@ -273,6 +282,8 @@ def _make(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir:
             sys.mkdir(spot.name, 0o700, dir_fd=parent)
             if spot.inside:  # the root looks as it did
                 sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=parent)
+        if durable:
+            sys.fsync(parent)
         return _enter(sys, root_fd, parent, spot)
     finally:
         sys.close(parent)

@@ -40,7 +40,8 @@ class Transactions:
     def snapshot(self) -> HostSnapshot:
         """A position to go back to."""
         with self.lock:
-            self.tidy()
+            if self.closed or self._savepoints.dropped or (self.undo.entries and not self.undo.recording):
+                self.tidy()
             return self.step()
 
     def restore(self, snapshot: object) -> None:
@@ -111,8 +112,12 @@ class Transactions:
 
     def unstep(self, snapshot: object) -> None:
         """Let go of it, with the lock held."""
-        if self._savepoints.release(snapshot):
+        if not self._savepoints.release(snapshot):
+            return
+        if self.undo.entries:
             self._settle()
+        else:
+            self.undo.recording = bool(self._savepoints.live)
 
     def tidy(self) -> None:
         """Release what was dropped, and finish a commit that failed; raises when that fails again."""
@@ -121,7 +126,7 @@ class Transactions:
         if self._savepoints.dropped:
             self._savepoints.collect()
             self._settle()
-        elif not self.undo.recording and self.undo.pending:
+        elif self.undo.entries and not self.undo.recording:
             self._settle()
 
     def _settle(self) -> None:
@@ -167,7 +172,7 @@ class Writing:
         """From here on it takes more than one step."""
         self._snapshot = self._transactions.step()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         all_ = self._transactions
         try:
             try:

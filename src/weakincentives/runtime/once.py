@@ -19,7 +19,7 @@ from ..results import ToolResult
 from ..serde import dump_json
 from .call import Admitted, Ran
 from .contexts import CallContext
-from .invoke import internal_error, interrupted, time_limit
+from .invoke import NotBegun, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import EffectId, LedgerEntry, storable
 from .ledger.held import Held
@@ -27,7 +27,7 @@ from .ledger.values import pack, unpack
 from .redaction import redact
 from .run import Run
 from .transactions import Savepoint
-from .waiting import OutOfTime, Waiting
+from .waiting import Limits, OutOfTime, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Once:
                     return None
             return await self._claim(asked)
         except LedgerError as error:
-            logger.exception("The ledger cannot be used")
+            logger.exception("The ledger cannot be used", extra=self._run.log_extra)
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
             return Ran(ToolResult.error(text), "crashed", error)
         except Exception as error:  # key functions are users' code
@@ -182,8 +182,8 @@ class Once:
         context = CallContext(self._admitted.request, self._run, False)
         context.hold(held)
         try:
-            limit = time_limit(self._admitted.tool, self._run.deadline)
-            return await self._waiting.within(limit, lambda: plan.call(params, context), is_async=plan.is_async)
+            seconds = self._limits().seconds()
+            return await self._waiting.within(seconds, lambda: plan.call(params, context), is_async=plan.is_async)
         finally:
             context.end("succeeded")
 
@@ -196,7 +196,11 @@ class Once:
 
     def _patience(self) -> float:
         """How long to wait for the same call elsewhere."""
-        return min(time_limit(self._admitted.tool, self._run.deadline), self._config.lease.total_seconds())
+        longest = self._config.lease.total_seconds()
+        return min(self._limits().seconds() or longest, longest)
+
+    def _limits(self) -> Limits:
+        return Limits(self._admitted.tool.timeout, self._run.deadline)
 
     def _gave_up(self) -> Ran:
         name, deadline = self._admitted.tool.name, self._run.deadline
@@ -220,7 +224,7 @@ class Once:
         try:
             if ran.outcome == "succeeded":
                 return await self._succeeded(held, ran)
-            if ran.outcome in _SAID_SO or self._config.on_exception == "retry":
+            if ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry":
                 await self._in_ledger(held.forget)
                 return ran
             return await self._doubted(held, ran, savepoint)

@@ -1,4 +1,4 @@
-"""Stage 5: the end of a call. Keep or undo, tell, record, answer; in this order, for every call."""
+"""Stage 7: the end of a call. Keep or undo, tell, record, answer; in this order, for every call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
 from ..results import ToolResult
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply, make
+from .call import KEPT, Admitted, Ran, Refused, Request, ToolCall, ToolReply, make
 from .contexts import CallContext
 from .invoke import internal_error
 from .reply import reply_text
@@ -20,27 +20,26 @@ from .transactions import Savepoint
 logger = logging.getLogger(__name__)
 
 _UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
-_KEPT: frozenset[str] = frozenset({"succeeded", "replayed"})
 
 
 def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
     call, _, params = admitted.request
     text = ""
-    if ran.outcome in _KEPT:
+    if ran.outcome in KEPT:
         ran, text = _accept(admitted, ran, context, run)
     context.end(ran.outcome)
     changes = savepoint.changes()
-    if ran.outcome not in _KEPT:
+    if ran.outcome not in KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
     told = run.tell(event)
-    if told.errors and ran.outcome in _KEPT:
+    if told.errors and ran.outcome in KEPT:
         ran = _unheard(told.errors[0][1], ran, run)
         ran, text = _undo(admitted, ran, changes, savepoint, run)
         event = _event(call, params, ran, text, changes, admitted.started, run)
     result, outcome, _, raises = ran
-    if outcome in _KEPT:
+    if outcome in KEPT:
         savepoint.keep()
     _record(event, run)
     if raises is not None:
@@ -55,15 +54,23 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
     run.tell(event)
     _record(event, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
+    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text, extra=run.log_extra)
     call_id = call.id if isinstance(call.id, str) else ""
     return ToolReply(call_id, refused.text, result, refused.outcome, duplicate=refused.duplicate)
+
+
+def answer_of(event: ToolInvoked) -> ToolReply:
+    """The answer to a call that raised, from what was recorded of it."""
+    text = event.rendered_output
+    result = ToolResult.error(text) if event.result is None else event.result
+    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in _UNEXPECTED)
 
 
 def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
     """End an admitted call whose savepoint could not be opened; passes on what is not an ordinary error."""
     if isinstance(error, Exception):
-        logger.error("The savepoint of a call of %s could not be opened", request.call.name, exc_info=error)
+        name = request.call.name
+        logger.error("The savepoint of a call of %s could not be opened", name, exc_info=error, extra=run.log_extra)
         return conclude(request.call, Refused("crashed", internal_error(error, run), params=request.params), run)
     text = "The call was interrupted before it began."
     conclude(request.call, Refused("cancelled", text, params=request.params), run)
@@ -85,7 +92,7 @@ def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tup
 
 
 def _broken(error: Exception, run: Run) -> Ran:
-    logger.error("A call succeeded but could not be completed", exc_info=error)
+    logger.error("A call succeeded but could not be completed", exc_info=error, extra=run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
@@ -126,8 +133,8 @@ def _record(event: ToolInvoked, run: Run) -> None:
     try:
         run.record(event)
     except ReducerError:
-        logger.exception("A reducer failed on ToolInvoked")
+        logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
         run.session[ToolInvoked].append(event)
 
 
-__all__ = ["abort", "conclude", "settle"]
+__all__ = ["abort", "answer_of", "conclude", "settle"]
