@@ -17,7 +17,7 @@ from ..prompt.handlers import read_handler
 from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..results import ToolResult
 from ..serde import dump_json
-from .call import Admitted, Ran
+from .call import Admitted, Ran, make
 from .contexts import CallContext
 from .invoke import NotBegun, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
@@ -131,7 +131,8 @@ class Once:
         return made[0]
 
     def _replay(self, found: Replay) -> Ran:
-        return Ran(unpack(found.effect.stored, self._admitted.tool.result_type), "replayed")
+        result = unpack(found.effect.stored, self._admitted.tool.result_type)
+        return make(Ran, (result, "replayed", None, None))
 
     def _hold(self, asked: Asked, token: int) -> Held:
         self._asked = asked

@@ -43,14 +43,15 @@ class EffectLedger:
     def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """As `Ledger.claim`."""
         with self._lock:
-            row = self._get(effect_id)
+            rows = self._rows.get(effect_id.key)
+            row = None if rows is None else rows.get(effect_id.session_id)
             if row is not None:
                 expired = row.expires is not None and row.expires <= self._clock.time()
-                left = row.lease_until - self._clock.monotonic()
+                left = row.lease_until - self._clock.monotonic() if row.state == "started" else 0.0
                 verdict = judge(row.state, expired, not strict_params or row.params_hash == params_hash, left)
                 if verdict == "replay":
-                    assert row.effect is not None
-                    return Replay(row.effect)
+                    assert row.replay is not None
+                    return row.replay
                 if verdict == "abandoned":
                     row.state, row.why = "unknown", ABANDONED
                 if verdict == "busy":
@@ -213,6 +214,7 @@ class EffectLedger:
             effect_id.key, row.tool_name, row.params_hash, result.message, result.data, True, now, expires,
             session_id=effect_id.session_id, stored=result,
         )  # fmt: skip
+        row.replay = Replay(row.effect)
         return row.effect
 
     def _get(self, effect_id: EffectId) -> _Row | None:
@@ -264,6 +266,7 @@ class _Row:
     expires: float | None = None
     why: str = ""
     effect: ToolEffect | None = None
+    replay: Replay | None = None
 
 
 __all__ = ["EffectLedger"]

@@ -12,7 +12,8 @@ from threading import Lock
 from typing import Any, TypeVar, final
 
 from ...errors import LedgerError
-from .sql import SCHEMA_VERSION, TABLE, SqlLedger, Work
+from .rows import SCHEMA_VERSION, TABLE
+from .sql import SqlLedger, Work
 
 T = TypeVar("T")
 

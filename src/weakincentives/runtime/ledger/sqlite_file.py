@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import LedgerError
-from .sql import SCHEMA_VERSION, TABLE
+from .rows import SCHEMA_VERSION, TABLE
 
 APPLICATION_ID = 0x57494E4B
 """WINK in the file's header, so that no other database is taken for a ledger."""
