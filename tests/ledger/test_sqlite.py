@@ -228,6 +228,7 @@ def _child(ledger: SqliteEffectLedger, inherited: sqlite3.Connection, queue: Any
     queue.put((type(claim(ledger)).__name__, ledger._connection() is inherited))
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # other tests may have left threads behind
 def test_a_ledger_survives_a_fork(path: Path) -> None:
     """The child opens its own connection; the parent's stays whole."""
     with SqliteEffectLedger(path) as ledger:
@@ -249,6 +250,7 @@ def _open_at_once(path: str, barrier: Any, queue: Any) -> None:
         queue.put(type(claim(ledger)).__name__)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # other tests may have left threads behind
 def test_many_processes_may_make_the_file_together(path: Path) -> None:
     """One makes it, all use it, one claim goes through."""
     context = multiprocessing.get_context("fork")
