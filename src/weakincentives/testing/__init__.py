@@ -5,6 +5,7 @@ from .engine import execute_tool, make_context, make_context_with_files, make_se
 from .escapes import ESCAPES
 from .evaluation import EvalEscapes
 from .filesystem import FilesystemContract
+from .ledger import LedgerContract
 from .probes import ESCAPING_CODE
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "EvalEscapes",
     "FakeClock",
     "FilesystemContract",
+    "LedgerContract",
     "execute_tool",
     "make_context",
     "make_context_with_files",
