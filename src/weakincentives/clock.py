@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from time import monotonic, time
+from time import monotonic as _monotonic
+from time import time as _time
 from typing import Protocol
 
 
@@ -30,13 +31,8 @@ class SystemClock:
         """The current time, aware, in UTC."""
         return datetime.now(UTC)
 
-    def time(self) -> float:
-        """The current time as seconds since the epoch."""
-        return time()
-
-    def monotonic(self) -> float:
-        """Seconds that never go backwards."""
-        return monotonic()
+    time = staticmethod(_time)
+    monotonic = staticmethod(_monotonic)
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

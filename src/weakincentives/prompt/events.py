@@ -48,6 +48,7 @@ class _Fields:
         "call_id",
         "changes",
         "duration",
+        "error",
         "event_id",
         "outcome",
         "params",
@@ -61,6 +62,8 @@ class _Fields:
         "tool_name",
         "usage",
     )
+
+    error: BaseException | None  # here and not below: it is for the operator and is neither compared nor saved
 
 
 @final
@@ -79,6 +82,7 @@ class ToolInvoked(_Fields):
         rendered_output: the text the model read.
         changes: what the call changed, or what was undone of it.
         outcome: how it ended; without one, succeeded or failed by `success`.
+        error: the exception behind a failure, unmasked, for the operator; not saved with the session.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -100,9 +104,8 @@ class ToolInvoked(_Fields):
     changes: Changes
     outcome: Outcome
 
-    def __new__(  # noqa: D102 - as the attributes say
+    def __new__(  # noqa: D102, PLR0917 - as the attributes say; the engine passes them by position, for speed
         cls,
-        *,
         tool_name: str = "",
         params: Any = None,
         result: ToolResult[Any] | None = None,
@@ -119,6 +122,7 @@ class ToolInvoked(_Fields):
         event_id: str | None = None,
         changes: Changes = NO_CHANGES,
         outcome: Outcome | None = None,
+        error: BaseException | None = None,
     ) -> ToolInvoked:
         # One is made for every call: filled first and frozen then, like `ToolContext`.
         if success is None:
@@ -140,6 +144,7 @@ class ToolInvoked(_Fields):
         self.event_id = new_event_id() if event_id is None else event_id
         self.changes = changes
         self.outcome = ("succeeded" if success else "failed") if outcome is None else outcome
+        self.error = error
         self.__class__ = cls
         return self
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, final
 
-from ..serde import parse, schema
+from ..serde import parse, parser, schema
 from .annotations import ToolAnnotations
 from .handlers import AnyHandler, Call
 from .idempotency import IdempotencyConfig
@@ -184,7 +183,7 @@ class Tool(Generic[ParamsT, ResultT]):
             accepts_overrides=accepts_overrides,
             call=_no_handler if plan is None else plan.call,
             is_async=plan is not None and plan.is_async,
-            parse=_parse_nothing if params_type is None else partial(parse, params_type),
+            parse=_parse_nothing if params_type is None else parser(params_type),
             _declared=(params_type, result_type),
             _param_descriptions={},
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
@@ -15,7 +15,7 @@ from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptPr
 _NO_RESOURCES = ResourceRegistry()
 
 
-class _Fields:
+class ContextFields:
     """The fields while they can still be set. See `ToolContext.__new__`."""
 
     __slots__ = (
@@ -47,8 +47,7 @@ class _Fields:
     _budget_tracker: BudgetTracker | None
 
 
-@final
-class ToolContext(_Fields):
+class ToolContext(ContextFields):
     """Everything a handler may touch; made for one call and worthless after it.
 
     Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
@@ -75,7 +74,7 @@ class ToolContext(_Fields):
 
     __slots__ = ()
 
-    def __new__(  # noqa: PLR0917 - the documents' order; nobody passes them by position
+    def __new__(  # noqa: PLR0917, PYI034 - the documents' order; nobody passes them by position
         cls,
         prompt: PromptProtocol[Any] | None = None,
         rendered_prompt: RenderedPromptProtocol[Any] | None = None,
@@ -94,7 +93,7 @@ class ToolContext(_Fields):
         """Fill the fields, then close them."""
         # One is made for every call: a frozen dataclass takes three times as long as filling the fields and
         # closing the door behind them.
-        self: Any = object.__new__(_Fields)
+        self: Any = object.__new__(ContextFields)
         self.prompt = prompt
         self.rendered_prompt = rendered_prompt
         self.adapter = adapter
@@ -126,8 +125,13 @@ class ToolContext(_Fields):
         """The tracker it was given, or the bound one, or None."""
         return self._budget_tracker or self.resources.get(BudgetTracker, None)
 
+    @property
+    def fencing_token(self) -> int | None:
+        """A number that rises each time an idempotent call is tried again, for services that refuse older ones."""
+        return None
+
     def beat(self) -> None:
-        """Say that the work is alive, for leases to be extended; does nothing without a heartbeat.
+        """Say that the work is alive, for leases to be extended; does nothing without a heartbeat or a ledger.
 
         Raises what a listener raises: a lost lease must not go unnoticed.
         """
@@ -135,4 +139,4 @@ class ToolContext(_Fields):
             self.heartbeat.beat()
 
 
-__all__ = ["ToolContext"]
+__all__ = ["ContextFields", "ToolContext"]

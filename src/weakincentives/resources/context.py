@@ -97,6 +97,11 @@ class ResourceContext:
         """What is alive and can be taken back: instances handed in, and built ones in order of birth, each once."""
         return self._root.snapshotables
 
+    @property
+    def has_eager_tools(self) -> bool:
+        """Whether a tool scope builds something as soon as it is entered."""
+        return bool(self._root.eager_tools)
+
     def mark(self) -> int:
         """A point in time for `born_since` and `discard`; nothing was built between two marks that are equal."""
         return self._root.births

@@ -2,7 +2,7 @@
 
 from .dump import dump, dump_json
 from .explain import error_text
-from .parse import MAX_INPUT_BYTES, parse
+from .parse import MAX_INPUT_BYTES, parse, parser
 from .schema import schema
 
-__all__ = ["MAX_INPUT_BYTES", "dump", "dump_json", "error_text", "parse", "schema"]
+__all__ = ["MAX_INPUT_BYTES", "dump", "dump_json", "error_text", "parse", "parser", "schema"]

@@ -61,6 +61,21 @@ def parse(
         raise ParseError([Failure("", str(error) or type(error).__name__)]) from error
 
 
+def parser(cls: type[T]) -> Callable[[str | bytes | Mapping[str, Any]], T]:
+    """`parse` for one type, looked up once: for what is parsed again and again. `SchemaError` as `parse`."""
+    validate = _validator(cls)
+
+    def parse_one(data: str | bytes | Mapping[str, Any]) -> T:
+        if type(data) is str and len(data) <= MAX_INPUT_BYTES:
+            try:
+                return validate(data, strict=True, extra="forbid")
+            except Exception:  # noqa: BLE001, S110 - explained below
+                pass
+        return parse(cls, data)
+
+    return parse_one
+
+
 def _text_of(data: object) -> str:
     try:
         return json.dumps(data, allow_nan=False, default=_plain)
@@ -74,4 +89,4 @@ def _plain(value: object) -> object:
     raise TypeError(f"a {type(value).__name__} is not JSON; use text, numbers, booleans, null, arrays and objects")
 
 
-__all__ = ["MAX_INPUT_BYTES", "parse"]
+__all__ = ["MAX_INPUT_BYTES", "parse", "parser"]

@@ -105,6 +105,11 @@ class Session:
         return children if guard is None else tuple(child.guarded(guard) for child in children)
 
     @property
+    def owner(self) -> Session:
+        """The handle the session was made with: the same object for every guarded handle of it."""
+        return self._owner or self
+
+    @property
     def dispatcher(self) -> Dispatcher:
         """Where subscribers are. Dispatching there tells them and changes no slice."""
         dispatcher = self._dispatcher
@@ -147,6 +152,22 @@ class Session:
         else:
             with self._guard:
                 self._core.record(event)
+
+    def route(self, value: object, /) -> None:
+        """Run the reducers registered for the value's class, if there are any; nobody is told.
+
+        Unlike `record` it never appends the value to a slice of its own. Items of a list or tuple are routed too.
+        Raises `ReducerError` when a reducer does.
+        """
+        core = self._core
+        if not core.reducers:
+            return
+        values: list[object] = [value]
+        if isinstance(value, list | tuple):
+            values += cast("Iterable[object]", value)
+        for item in values:
+            if type(item) in core.reducers:
+                self.record(item)
 
     def install(self, state_type: type[T], /, *, initial: T | Callable[[], T] | None = None) -> None:
         """Register the `@reducer` methods of a frozen dataclass as reducers of its slice.
@@ -205,7 +226,10 @@ class Session:
 
         Linear in the number of slice types, not of items. Raises `SnapshotError` as `restore` does.
         """
-        return self._core.changes(since, logs=logs)
+        core = self._core
+        if not logs and since.state is core.state and since.home is core:
+            return ()
+        return core.changes(since, logs=logs)
 
     # Other sessions.
 

@@ -1,0 +1,105 @@
+"""One transactional call against a loop written by hand: `json.loads`, checks, handler."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import resource
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult
+from weakincentives.runtime import Session, ToolCall
+
+from .bench_serde import GOOD, Order, by_hand
+from .harness import Row, ratio
+
+LARGE = 100_000
+
+
+def handler(params: Order, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult.ok(params.customer)
+
+
+def failing(params: Order, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult.error("No.")
+
+
+def loop_by_hand() -> Callable[[], object]:
+    """What a careful programmer writes without us: same call in, same handler, same reply out; no transaction."""
+    handlers = {"order": handler}
+    context, ids, replies = ToolContext(), itertools.count(), list[tuple[str, str]]()
+
+    def one() -> object:
+        call = ToolCall(str(next(ids)), "order", GOOD)
+        handle = handlers.get(call.name)
+        if handle is None:
+            return replies.append((call.id, f"Unknown tool {call.name}"))
+        try:
+            result = handle(by_hand(call.arguments), context=context)  # pyright: ignore[reportArgumentType]
+            text = f"{result.message}\n{result.value}" if result.value is not None else result.message
+        except (ValueError, TypeError) as error:
+            text = f"Error: {error}"
+        return replies.append((call.id, text))
+
+    return one
+
+
+def executor(
+    handle: Callable[..., ToolResult[str]] = handler,
+    session: Session | None = None,
+    files: int | None = None,
+    policies: Sequence[ToolPolicy] = (),
+) -> ToolExecutor:
+    tool = Tool[Order, str](name="order", description="Order.", handler=handle, max_repeats=None)
+    section = MarkdownSection(title="Orders", template="Take orders.", tools=[tool], policies=policies)
+    prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="bench", key="engine", sections=[section]))
+    if files is not None:
+        prompt = prompt.bind(resources={Filesystem: InMemoryFilesystem({f"d{n % 100}/{n}": "x" for n in range(files)})})
+    return ToolExecutor(prompt=prompt, session=Session() if session is None else session)
+
+
+class Never:
+    def check(self, tool_name: str, params: object, context: ToolContext) -> str:
+        return "Not now."
+
+
+def calling(target: ToolExecutor, arguments: str = GOOD) -> Callable[[], object]:
+    ids = itertools.count()
+    return lambda: target.execute(ToolCall(str(next(ids)), "order", arguments))
+
+
+def memory_growth() -> Row:
+    """Bytes a call leaves behind beyond its entry in the log."""
+    session = Session()
+    call = calling(executor(session=session))
+    for _ in range(2_000):
+        call()
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(50):
+        for _ in range(2_000):
+            call()
+        session.reset(logs=True)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return Row("memory after 100,000 calls, log emptied now and then", grown, 20, "MB")
+
+
+def run() -> Iterable[Row]:
+    logging.getLogger("weakincentives").setLevel(logging.CRITICAL)
+    plain = calling(executor())
+    yield ratio("one transactional call / the loop by hand, without a transaction", plain, loop_by_hand(), 2.0)
+
+    loaded = Session()
+    loaded[int].seed(range(LARGE))
+    crowded = calling(executor(session=loaded))
+    yield ratio(f"the same with {LARGE:,} STATE items / empty", crowded, calling(executor()), 1.2)
+    few, many = calling(executor(files=10)), calling(executor(files=10_000))
+    yield ratio("the same with 10,000 in-memory files / 10", many, few, 1.2)
+    yield ratio("a failed call, rolled back / a successful one", calling(executor(failing)), calling(executor()), 1.5)
+    refusing = calling(executor(policies=[Never()]))
+    yield ratio("a refused call / json.loads + checks by hand", refusing, lambda: by_hand(GOOD), 3)
+    yield memory_growth()

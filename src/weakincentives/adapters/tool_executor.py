@@ -1,0 +1,318 @@
+"""Runs the tool calls of one evaluation: each a transaction, each answered once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future, wait
+from threading import Lock
+from typing import Any, Self, TypeVar, final
+
+from ..budget import BudgetTracker
+from ..deadlines import Deadline
+from ..prompt.events import ToolInvoked
+from ..prompt.prompt import Prompt
+from ..prompt.render import RenderedPrompt
+from ..prompt.tool import Tool
+from ..run_context import Heartbeat, RunContext
+from ..runtime.call import Refused, ToolCall, ToolReply
+from ..runtime.dispatch import dispatch
+from ..runtime.ledger import Ledger
+from ..runtime.run import Run
+from ..runtime.settle import answer_of, conclude
+from ..runtime.threads import Threaded
+from ..runtime.waiting import AWAITING, BLOCKING
+from ..session import Session
+
+T = TypeVar("T")
+OnReply = Callable[[ToolReply], object]
+
+
+@final
+class ToolExecutor:
+    """The tools of one prompt on one session. Safe to use from any thread or task.
+
+    Use it as a context manager, or call `close`: what its resources built is closed then. `execute` answers every call;
+    it raises only `KeyboardInterrupt`, `SystemExit`, cancellation, `PromptEvaluationError`,
+    `VisibilityExpansionRequired` and `RollbackError`, after the call was undone and its event recorded.
+
+    Args:
+        hide_errors: tell the model only that something unexpected happened, not the exception's text.
+        effect_ledger: remembers the effects of tools with an `IdempotencyConfig`; it stays its owner's. Without one
+            they are remembered in memory, for the session alone, and a warning says so.
+    """
+
+    def __init__(
+        self,
+        *,
+        prompt: Prompt[Any],
+        session: Session,
+        adapter: object = None,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
+        rendered_prompt: RenderedPrompt[Any] | None = None,
+        hide_errors: bool = False,
+        effect_ledger: Ledger | None = None,
+    ) -> None:
+        prompt.install(session)
+        rendered = prompt.render(session=session) if rendered_prompt is None else rendered_prompt
+        for bound in rendered.tool_map.values():
+            for policy in bound.policies:
+                install = getattr(policy, "install", None)
+                if install is not None:
+                    install(session)
+        self._resources = prompt.resources
+        self._entered = False
+        self._lock = Lock()
+        self._run = Run(
+            tools=rendered.tool_map,
+            session=session,
+            resources=prompt.resources.context,
+            prompt=prompt,
+            rendered_prompt=rendered,
+            adapter=adapter,
+            deadline=deadline,
+            budget_tracker=budget_tracker,
+            heartbeat=heartbeat,
+            run_context=run_context,
+            hide_errors=hide_errors,
+            effect_ledger=effect_ledger,
+        )
+
+    @property
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """What the model may call now: the prompt's tools, and `read_tool_result` once something was cut."""
+        return tuple(bound.tool for bound in self._run.tools.values())
+
+    def execute(self, call: ToolCall) -> ToolReply:
+        """Run one call and answer it."""
+        if not self._entered:
+            self._enter()
+        return _drive(dispatch(call, self._run, BLOCKING))
+
+    async def aexecute(self, call: ToolCall) -> ToolReply:
+        """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
+        if not self._entered:
+            await self._aenter()
+        return await dispatch(call, self._run, AWAITING)
+
+    def execute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
+        """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
+
+        Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
+        evaluation, or `on_reply` raises, the calls after it are answered as not run, and `on_reply` has seen all
+        answers before it raises. Ctrl-C waits for read-only calls that are overlapping; a second one does not, and
+        leaves it to them to record how they ended.
+        """
+        self._enter()
+        turn = _Turn(calls, self._run, on_reply)
+        for batch in turn.batches():
+            if len(batch) == 1:
+                turn.take(batch[0], lambda call=batch[0]: _drive(dispatch(call, self._run, BLOCKING)))
+                continue
+            running = [
+                Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
+                for call, before, done in _chained(batch)
+            ]
+            for call, threaded in zip(batch, running, strict=True):
+                turn.wait(threaded.future)
+                turn.take(call, threaded.future.result)
+        return turn.finish()
+
+    async def aexecute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
+        """Like `execute_all`, for async code."""
+        await self._aenter()
+        turn = _Turn(calls, self._run, on_reply)
+        for batch in turn.batches():
+            if len(batch) == 1:
+                await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
+                continue
+            tasks = [
+                asyncio.ensure_future(_asettling(done, self._run, call, before))
+                for call, before, done in _chained(batch)
+            ]
+            for call, task in zip(batch, tasks, strict=True):
+                await turn.atake(call, task)
+                if turn.ended:
+                    for later in tasks:
+                        later.cancel()
+        return turn.finish()
+
+    def close(self) -> None:
+        """Close what the evaluation's resources built; closing twice does nothing."""
+        if self._left():
+            self._resources.__exit__(None, None, None)
+
+    async def aclose(self) -> None:
+        """Like `close`, for async code."""
+        if self._left():
+            await self._resources.__aexit__(None, None, None)
+
+    def _left(self) -> bool:
+        with self._lock:
+            entered, self._entered = self._entered, False
+            return entered
+
+    def _enter(self) -> None:
+        with self._lock:
+            if not self._entered:
+                self._resources.__enter__()
+                self._entered = True
+
+    async def _aenter(self) -> None:
+        if not self._entered:
+            await self._resources.__aenter__()
+            with self._lock:
+                first, self._entered = not self._entered, True
+            if not first:  # another task or thread was quicker
+                await self._resources.__aexit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self._aenter()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+@final
+class _Turn:
+    """The calls of one turn, their answers so far, and what has ended it."""
+
+    def __init__(self, calls: Iterable[ToolCall], run: Run, on_reply: OnReply | None) -> None:
+        self._calls = list(calls)
+        self._run = run
+        self._on_reply = on_reply
+        self._ended: BaseException | None = None
+        self._recorded = run.session[ToolInvoked].count()
+        self.replies: list[ToolReply] = []
+        run.memory.begin_turn()
+
+    @property
+    def ended(self) -> bool:
+        """Whether something must reach the caller once every id is answered."""
+        return self._ended is not None
+
+    def batches(self) -> Iterable[Sequence[ToolCall]]:
+        """Single calls, and runs of read-only ones; once the turn has ended the rest is answered as not run."""
+        batch: list[ToolCall] = []
+        for call in self._calls:
+            bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
+            if bound is not None and bound.tool.annotations.read_only:
+                if any(_alike(call, other) for other in batch):
+                    yield from self._open(batch)
+                    batch = []
+                batch.append(call)
+                continue
+            yield from self._open(batch)
+            batch = []
+            yield from self._open([call])
+        yield from self._open(batch)
+
+    def _open(self, batch: list[ToolCall]) -> Iterable[Sequence[ToolCall]]:
+        if batch and self._ended is None:
+            yield batch
+            return
+        for call in batch:
+            self._answer(conclude(call, Refused("cancelled", _NOT_RUN), self._run))
+
+    def wait(self, future: Future[ToolReply]) -> None:
+        """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
+        try:
+            wait([future])
+        except BaseException as error:
+            if self._ended is not None:
+                raise
+            self._ended = error
+            wait([future])
+
+    def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
+        try:
+            reply = produce()
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
+            reply = self._interrupted(call, error)
+        self._answer(reply)
+
+    async def atake(self, call: ToolCall, produce: Coroutine[Any, Any, ToolReply] | asyncio.Future[ToolReply]) -> None:
+        try:
+            reply = await produce
+        except BaseException as error:  # noqa: BLE001 - as above
+            reply = self._interrupted(call, error)
+        self._answer(reply)
+
+    def _interrupted(self, call: ToolCall, error: BaseException) -> ToolReply:
+        """The answer to a call that raised: what was recorded of it, or that it did not begin."""
+        self._ended = self._ended or error
+        for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
+            if event.call_id == call.id and event.outcome != "invalid":
+                return answer_of(event)
+        return conclude(call, Refused("cancelled", _NOT_RUN), self._run)
+
+    def _answer(self, reply: ToolReply) -> None:
+        if reply.duplicate:
+            return
+        self.replies.append(reply)
+        if self._on_reply is not None:
+            try:
+                self._on_reply(reply)
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._ended = self._ended or error
+
+    def finish(self) -> list[ToolReply]:
+        if self._ended is not None:
+            raise self._ended
+        return self.replies
+
+
+_NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
+
+
+def _alike(one: ToolCall, other: ToolCall) -> bool:
+    """Whether their order matters although both only read: to duplicates, and to repetitions that are counted."""
+    return one.id == other.id or (one.name == other.name and one.arguments == other.arguments)
+
+
+def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None], Future[None]]]:
+    """Each call with what it waits for before it is settled, and what it says when it is."""
+    before: Future[None] = Future()
+    before.set_result(None)
+    for call in batch:
+        done: Future[None] = Future()
+        yield call, before, done
+        before = done
+
+
+def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
+    try:
+        return _drive(dispatch(call, run, BLOCKING, before))
+    finally:
+        done.set_result(None)
+
+
+async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
+    try:
+        return await dispatch(call, run, AWAITING, before)
+    finally:
+        done.set_result(None)
+
+
+def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError("A blocking call tried to suspend.")
+
+
+__all__ = ["ToolExecutor"]

@@ -1,0 +1,1 @@
+"""Batteries: tool suites, and the modules they share."""

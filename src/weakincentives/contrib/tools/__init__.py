@@ -1,0 +1,53 @@
+"""Tool suites: each a section that brings instructions, tools, policies and resources together."""
+
+from .digest import (
+    DigestConfig,
+    DigestSource,
+    Improve,
+    WorkspaceDigest,
+    WorkspaceDigestSection,
+    build_digest,
+    refresh_digest,
+)
+from .planning import (
+    AddStep,
+    Plan,
+    PlanningConfig,
+    PlanningStrategy,
+    PlanningToolsSection,
+    PlanStatus,
+    PlanStep,
+    ReadPlan,
+    SetupPlan,
+    StepStatus,
+    UpdateStep,
+)
+from .python import PythonConfig, PythonSection
+from .vfs import VfsToolsSection
+from .vfs_config import HostMount, VfsConfig
+
+__all__ = [
+    "AddStep",
+    "DigestConfig",
+    "DigestSource",
+    "HostMount",
+    "Improve",
+    "Plan",
+    "PlanStatus",
+    "PlanStep",
+    "PlanningConfig",
+    "PlanningStrategy",
+    "PlanningToolsSection",
+    "PythonConfig",
+    "PythonSection",
+    "ReadPlan",
+    "SetupPlan",
+    "StepStatus",
+    "UpdateStep",
+    "VfsConfig",
+    "VfsToolsSection",
+    "WorkspaceDigest",
+    "WorkspaceDigestSection",
+    "build_digest",
+    "refresh_digest",
+]

@@ -1,0 +1,47 @@
+"""What runs a tool call, and the names of its surroundings under one roof."""
+
+from ..prompt.events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from ..prompt.idempotency import IdempotencyConfig
+from ..run_context import Heartbeat, RunContext
+from ..session import InProcessDispatcher, Session
+from .call import ToolCall, ToolReply
+from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
+from .redaction import redact
+from .tracker import PendingToolTracker
+from .transactions import (
+    CompositeSnapshot,
+    create_snapshot,
+    release_snapshot,
+    restore_snapshot,
+    tool_transaction,
+    transaction,
+)
+
+__all__ = [
+    "CompositeSnapshot",
+    "EffectId",
+    "EffectLedger",
+    "Heartbeat",
+    "IdempotencyConfig",
+    "InProcessDispatcher",
+    "Ledger",
+    "LedgerEntry",
+    "Outcome",
+    "PendingToolTracker",
+    "PostgresEffectLedger",
+    "PromptExecuted",
+    "PromptRendered",
+    "RunContext",
+    "Session",
+    "SqliteEffectLedger",
+    "ToolCall",
+    "ToolEffect",
+    "ToolInvoked",
+    "ToolReply",
+    "create_snapshot",
+    "redact",
+    "release_snapshot",
+    "restore_snapshot",
+    "tool_transaction",
+    "transaction",
+]

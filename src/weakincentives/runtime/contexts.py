@@ -1,0 +1,244 @@
+"""What handlers and policies hold while a call runs: handles that end with the call, or never write."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, cast, final
+
+from ..errors import StaleCallError
+from ..fence import Fence, Guard, ReadOnlyGuard
+from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
+from ..prompt.events import Outcome
+from ..prompt.tool_context import ContextFields as _Fields
+from ..prompt.tool_context import ToolContext
+from ..resources import ToolScope
+from ..session import Session
+from .call import Request
+from .ledger.held import Held
+from .run import Run
+
+_MISSING: Any = object()
+
+
+class _CallFields(_Fields):
+    """The fields of a `CallContext` while they can still be set, as with `ToolContext`."""
+
+    __slots__ = (
+        "_around", "_fence", "_held", "_over", "_request", "_resources", "_run", "_scope", "_session",
+        "_writes",
+    )  # fmt: skip
+
+    _request: Request
+    _run: Run
+    _writes: bool
+    _around: Guard | None
+    _fence: Guard | None
+    _held: Held | None
+    _over: str | None
+    _scope: ToolScope | None
+    _session: Session | None
+    _resources: CallResources | None
+
+
+@final
+class CallContext(_CallFields, ToolContext):
+    """The context of one call. Its handles are made when first asked for: many handlers need none.
+
+    `end` makes them worthless. A thread that outlives its call may still be asking for its first handle then, so each
+    is published before the end is looked for, and the end before the handles are: one of the two sees the other.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, request: Request, run: Run, writes: bool, around: Guard | None = None) -> CallContext:  # noqa: D102
+        self: Any = object.__new__(_CallFields)
+        self._request = request
+        self._run = run
+        self._writes = writes
+        self._around = around
+        self._fence = self._held = self._over = self._scope = self._session = self._resources = None
+        self.__class__ = cls
+        return self
+
+    @property
+    def session(self) -> Session:  # pyright: ignore[reportIncompatibleVariableOverride] # made when asked for
+        """The session; writes raise once the call is over."""
+        handle = self._session
+        if handle is None:
+            handle = self._run.session.guarded(self.guard())
+            _set_session(self, handle)
+        return handle
+
+    @property
+    def resources(self) -> CallResources:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The resources; files are fenced like the session."""
+        found = self._resources
+        if found is None:
+            found = CallResources(self.scope(), self.guard())
+            _set_resources(self, found)
+        return found
+
+    def scope(self) -> ToolScope:
+        """The resources of this call alone."""
+        scope = self._scope
+        if scope is None:
+            with _making:
+                scope = self._scope
+                if scope is None:
+                    scope = self._run.resources.tool_scope()
+                    _set_scope(self, scope)
+            if self._over is not None:
+                scope.close()
+        return scope
+
+    def guard(self) -> Guard:
+        """What its writes happen in."""
+        guard = self._fence
+        if guard is None:
+            with _making:
+                guard = self._fence
+                if guard is None:
+                    guard = Fence(self._around) if self._writes else ReadOnlyGuard(f"The context of '{self.tool_name}'")
+                    _set_fence(self, guard)
+            if self._over is not None and isinstance(guard, Fence):
+                guard.close(self._over)
+        return guard
+
+    def end(self, outcome: Outcome) -> None:
+        """Close what was built for the call, then refuse all further writes."""
+        scope = self._scope
+        if scope is not None:
+            scope.close()
+        reason = _ENDINGS.get(outcome, "it returned")
+        _set_over(self, reason)
+        if self._scope is not scope and self._scope is not None:
+            self._scope.close()
+        fence = self._fence
+        if fence is not None and self._writes:
+            cast("Fence", fence).close(reason)
+
+    def beat(self) -> None:
+        """Say that the work is alive; `StaleCallError` once the call is over, so that no lease is kept for nothing."""
+        if self._over is not None:
+            raise StaleCallError(f"This call is over ({self._over}), so it has no heartbeat any more.")
+        super().beat()
+        if self._held is not None:
+            self._held.beat()
+
+    # What does not change from call to call is the run's.
+
+    @property
+    def prompt(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The prompt being evaluated."""
+        return self._run.prompt
+
+    @property
+    def rendered_prompt(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the model was sent."""
+        return self._run.rendered_prompt
+
+    @property
+    def adapter(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The adapter that evaluates the prompt."""
+        return self._run.adapter
+
+    @property
+    def deadline(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The run's deadline, or None."""
+        return self._run.deadline
+
+    @property
+    def heartbeat(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The run's heartbeat, or None."""
+        return self._run.heartbeat
+
+    @property
+    def run_context(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The run's correlation ids, or None."""
+        return self._run.run_context
+
+    @property
+    def call_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The model's id of the call."""
+        return self._request.call.id
+
+    @property
+    def tool_name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The tool that was called."""
+        return self._request.call.name
+
+    @property
+    def idempotency_key(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The call's key in the ledger, or None for a tool that declares no idempotency."""
+        return None if self._held is None else self._held.key
+
+    @property
+    def fencing_token(self) -> int | None:
+        """The number of the call's claim in the ledger, or None."""
+        return None if self._held is None else self._held.token
+
+    def hold(self, held: Held) -> None:
+        """Say under which claim the call runs."""
+        _set_held(self, held)
+
+    @property
+    def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._run.budget_tracker
+
+
+_making = Lock()
+"""Two threads of a handler may ask for their first handle at once; there must be one fence and one scope."""
+
+# The fields cannot be set from outside; these are their slots.
+_set_fence = _CallFields.__dict__["_fence"].__set__
+_set_held = _CallFields.__dict__["_held"].__set__
+_set_over = _CallFields.__dict__["_over"].__set__
+_set_scope = _CallFields.__dict__["_scope"].__set__
+_set_session = _CallFields.__dict__["_session"].__set__
+_set_resources = _CallFields.__dict__["_resources"].__set__
+
+
+_ENDINGS: dict[Outcome, str] = {
+    "timeout": "it ran out of time",
+    "deadline": "the deadline passed",
+    "cancelled": "it was cancelled",
+}
+
+
+@final
+class CallResources:
+    """A tool scope whose filesystems are fenced: what a handler gets here writes nothing once its call is over."""
+
+    __slots__ = ("_guard", "_guarded", "_scope")
+
+    def __init__(self, scope: ToolScope, guard: Guard) -> None:
+        self._scope = scope
+        self._guard = guard
+        self._guarded: dict[Any, Any] | None = None
+
+    def get(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
+        """The resource, built on first use; see `ResourceContext.get`."""
+        found = self._scope.get(resource_type) if default is _MISSING else self._scope.get(resource_type, default)
+        return self._fenced(resource_type, found)
+
+    async def aget(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
+        """Like `get`, for async code."""
+        if default is _MISSING:
+            return self._fenced(resource_type, await self._scope.aget(resource_type))
+        return self._fenced(resource_type, await self._scope.aget(resource_type, default))
+
+    def __contains__(self, resource_type: object, /) -> bool:
+        return resource_type in self._scope
+
+    def _fenced(self, resource_type: Any, found: Any) -> Any:
+        if found is None or not (resource_type is Filesystem or isinstance(found, InMemoryFilesystem | HostFilesystem)):
+            return found
+        if self._guarded is None:
+            self._guarded = {}
+        guarded = self._guarded.get(resource_type)
+        if guarded is None:
+            guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)
+        return guarded
+
+
+__all__ = ["CallContext", "CallResources"]

@@ -1,0 +1,163 @@
+"""Stage 5: the handler. Whatever it does, it ends as a `Ran`: no exception leaves this stage."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable
+from typing import Any, cast
+
+from ..deadlines import Deadline
+from ..errors import (
+    DeadlineExceededError,
+    PromptEvaluationError,
+    ToolError,
+    VisibilityExpansionRequired,
+)
+from ..prompt.events import Outcome
+from ..prompt.handlers import read_handler
+from ..prompt.tool import Tool
+from ..prompt.tool_context import ToolContext
+from ..results import ToolResult
+from ..run_context import RunContext
+from .call import Admitted, Ran, make
+from .contexts import CallContext
+from .processes import Job
+from .redaction import redact
+from .run import Run
+from .waiting import Limits, OutOfTime, Waiting, finished
+
+logger = logging.getLogger(__name__)
+
+
+class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
+    """The deadline passed before the handler began."""
+
+
+def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
+    """Run a plain handler in this thread, which is the usual case.
+
+    None when the handler has limits or is async: it has not begun then. An awaitable is what it returned.
+    """
+    tool = admitted.tool
+    if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
+        return None
+    try:
+        if run.has_eager_tools:
+            context.scope().__enter__()
+        result: Any = tool.call(admitted.request.params, context)
+    except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        return _raised(error, tool, run)
+    if type(result) is ToolResult and result.success:
+        return make(Ran, (result, "succeeded", None, None))  # pyright: ignore[reportUnknownArgumentType]
+    return result if inspect.isawaitable(result) else _ended(result, tool, run)  # pyright: ignore[reportUnknownArgumentType]
+
+
+async def invoke(
+    admitted: Admitted, context: CallContext, begun: Awaitable[Any] | None, run: Run, waiting: Waiting
+) -> Ran:
+    """Run the handler within its limits, or wait for one that `start` began."""
+    tool, params = admitted.tool, admitted.request.params
+    limits = Limits(tool.timeout, run.deadline)
+    if run.deadline is not None and run.deadline.expired:  # while it waited for others
+        return too_late(tool)
+    outcome = limits.outcome()
+    try:
+        if begun is not None:
+            result = await waiting.finish(begun)
+        else:
+            if run.has_eager_tools:
+                context.scope().__enter__()
+            if tool.isolation == "process":
+                args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
+                result = await waiting.in_process(limits, Job(_handle, args))
+            elif tool.isolation is None and limits == _NO_LIMITS:
+                result = await waiting.finish(tool.call(params, context))
+            else:
+                result = await waiting.within(
+                    limits.seconds(), lambda: tool.call(params, context), is_async=tool.is_async
+                )
+    except OutOfTime:
+        expired = run.deadline is not None and run.deadline.expired  # also while a worker process was starting
+        return _out_of_time(tool, "deadline" if expired else outcome)
+    except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        return _raised(error, tool, run)
+    return _ended(result, tool, run)
+
+
+def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
+    """What an exception means: an expected failure, a bug, the end of the evaluation or of the program."""
+    if isinstance(error, ToolError):
+        logger.info("Tool %s failed: %s", tool.name, error, extra=run.log_extra)
+        return Ran(ToolResult.error(str(error)), "failed", error)
+    if isinstance(error, VisibilityExpansionRequired):
+        return Ran(ToolResult.error(str(error)), "expanded", error, error)
+    if isinstance(error, PromptEvaluationError):
+        return Ran(ToolResult.error(f"The evaluation ended: {error}"), "crashed", error, error)
+    if isinstance(error, DeadlineExceededError):
+        ended = PromptEvaluationError(
+            f"The deadline passed inside tool '{tool.name}': {error}", prompt_name=run.prompt_name, phase="deadline"
+        )
+        ended.__cause__ = error
+        return Ran(ToolResult.error("The deadline has passed."), "deadline", error, ended)
+    if isinstance(error, Exception):
+        return _unexpected(error, tool, run)
+    return interrupted(error)
+
+
+def interrupted(error: BaseException) -> Ran:
+    """The end of a call whose run is being stopped."""
+    return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)
+
+
+def _ended(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
+    if not isinstance(result, ToolResult):
+        wrong = TypeError(f"the handler of '{tool.name}' returned a {type(result).__name__}, not a ToolResult")
+        return _unexpected(wrong, tool, run)
+    outcome = cast(ToolResult[Any], result)
+    if outcome.success:
+        return Ran(outcome, "succeeded")
+    logger.info("Tool %s failed: %s", tool.name, outcome.message, extra=run.log_extra)
+    return Ran(outcome, "failed")
+
+
+def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
+    logger.error("Tool %s raised", tool.name, exc_info=error, extra=run.log_extra)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
+
+
+def internal_error(error: BaseException, run: Run) -> str:
+    """What the model reads of an unexpected exception: its text without credentials, or nothing of it."""
+    if run.hide_errors:
+        return "Internal error"
+    text = redact(str(error)) or type(error).__name__
+    kind = "TypeError: " if isinstance(error, TypeError) else ""  # the handler's code is wrong, not the data
+    return f"Internal error: {kind}{text}"
+
+
+def _out_of_time(tool: Tool[Any, Any], outcome: Outcome) -> Ran:
+    if outcome == "timeout":
+        text = f"Tool '{tool.name}' did not finish within {tool.timeout:g} s and was stopped.\nTry a smaller step."
+    else:
+        text = f"The deadline passed while '{tool.name}' was running, so it was stopped."
+    return Ran(ToolResult.error(text), outcome)
+
+
+def too_late(tool: Tool[Any, Any]) -> Ran:
+    """The end of a call that waited for others until the run's time was up."""
+    text = f"The deadline passed while '{tool.name}' waited for other calls, so it had no effect."
+    return Ran(ToolResult.error(text), "deadline", NotBegun(text))
+
+
+_NO_LIMITS = Limits(None, None)
+
+
+def _handle(
+    handler: Any, params: Any, deadline: Deadline | None, run_context: RunContext | None, key: str | None
+) -> Any:
+    """A worker process's part: call the handler with what crosses the border."""
+    context = ToolContext(deadline=deadline, run_context=run_context, idempotency_key=key)
+    return finished(read_handler(handler).call(params, context))
+
+
+__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late"]

@@ -1,0 +1,295 @@
+"""Locks that belong to a call, not to a thread.
+
+A writing call holds the lock of each of its participants alone; read-only calls share it. A call made from inside
+another call runs under the locks its caller holds, in whatever thread or task it runs. Waiters are served in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from contextvars import ContextVar, Token
+from threading import TIMEOUT_MAX, Lock
+from time import monotonic
+from typing import Any, Protocol, final
+from weakref import ref
+
+from ..fence import Guard
+
+
+class LockTimeout(Exception):  # noqa: N818 - an event, not a fault
+    """The locks could not be had in time; none is taken."""
+
+
+@final
+class CallLock:
+    """One writer or any number of readers; whoever waits longest is next."""
+
+    __slots__ = ("__weakref__", "_mutex", "_readers", "_waiting", "_writing", "number")
+
+    _count = 0
+
+    def __init__(self) -> None:
+        CallLock._count += 1
+        self.number = CallLock._count
+        self._mutex = Lock()
+        self._readers = 0
+        self._writing = False
+        self._waiting: deque[tuple[bool, Future[None]]] = deque()
+
+    def take_now(self, shared: bool) -> bool:
+        """Take the lock if that needs no waiting."""
+        with self._mutex:
+            if self._writing or self._waiting or (self._readers and not shared):
+                return False
+            if shared:
+                self._readers += 1
+            else:
+                self._writing = True
+            return True
+
+    def take(self, shared: bool) -> Future[None] | None:
+        """Take the lock, or queue up: the future is done once it is the caller's."""
+        with self._mutex:
+            if not self._writing and not self._waiting and (shared or not self._readers):
+                self._grant(shared)
+                return None
+            waiter: Future[None] = Future()
+            self._waiting.append((shared, waiter))
+            return waiter
+
+    def give_up(self, shared: bool, waiter: Future[None]) -> None:
+        """Stop waiting; a lock that was granted in the meantime is released."""
+        with self._mutex:
+            if not waiter.done():
+                self._waiting.remove((shared, waiter))
+                self._serve()  # readers behind a writer may have waited for nothing else
+                return
+        self.release(shared)
+
+    def release(self, shared: bool) -> None:
+        """Hand it to the next in line."""
+        with self._mutex:
+            if shared:
+                self._readers -= 1
+            else:
+                self._writing = False
+            if self._waiting:
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and not self._writing and (self._waiting[0][0] or not self._readers):
+            next_shared, waiter = self._waiting.popleft()
+            self._grant(next_shared)
+            waiter.set_result(None)
+
+    def _grant(self, shared: bool) -> None:
+        if shared:
+            self._readers += 1
+        else:
+            self._writing = True
+
+
+@final
+class _Identity(ref[Any]):
+    """Refers to a participant weakly and stands for that very object: equal ones are still two."""
+
+    __slots__ = ("_id",)
+
+    def __new__(cls, participant: Any) -> _Identity:
+        self = super().__new__(cls, participant, _forget)
+        self._id = id(participant)
+        return self
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        mine = self()
+        return mine is not None and isinstance(other, _Identity) and other() is mine
+
+
+_locks: dict[_Identity, CallLock] = {}
+_locks_mutex = Lock()
+_shared_lock = CallLock()
+
+
+def _forget(identity: Any) -> None:
+    _locks.pop(identity, None)
+
+
+def lock_of(participant: Any) -> CallLock:
+    """The lock of a participant; it lives as long as the participant does.
+
+    Objects that cannot be weakly referred to share one lock.
+    """
+    try:
+        identity = _Identity(participant)
+    except TypeError:
+        return _shared_lock
+    with _locks_mutex:
+        lock = _locks.get(identity)
+        if lock is None:
+            lock = _locks[identity] = CallLock()
+        return lock
+
+
+def in_order(locks: Iterable[CallLock]) -> tuple[CallLock, ...]:
+    """The locks in the fixed order in which calls take them, so that two calls cannot wait for each other."""
+    return tuple(sorted(set(locks), key=_number))
+
+
+class Guarded(Protocol):
+    """What locks are held for."""
+
+    def guard(self) -> Guard:
+        """What its writes happen in."""
+        ...
+
+
+class Holding:
+    """The locks a call holds; found through a context variable by the calls made inside it.
+
+    `locks` are `in_order`; those that a call around this one holds are left to it. Released, it can be taken again.
+    """
+
+    __slots__ = ("_held", "_inner", "_locks", "_outer", "_shared", "_token", "call")
+
+    call: Guarded
+    """The call that holds them; set by who runs it."""
+
+    _inner: CallLock
+    _token: Token[Holding | None]
+
+    def __init__(self, locks: tuple[CallLock, ...]) -> None:
+        outer = self._outer = current_holding()
+        self._locks = locks if outer is None else outer.inside(locks)
+        self._held = self._shared = False
+
+    def holds(self, lock: CallLock) -> bool:
+        """Whether this call, or one around it, has the lock and is still running."""
+        if self._held and lock in self._locks:
+            return True
+        return self._outer is not None and self._outer.holds(lock)
+
+    def inside(self, locks: tuple[CallLock, ...]) -> tuple[CallLock, ...]:
+        """What a call made inside this one must take.
+
+        The locks that neither this call nor one around it holds. For those that are held, one that the calls made
+        inside this one have among themselves: they may be made by several threads or tasks at once.
+        """
+        others = tuple(lock for lock in locks if not self.holds(lock))
+        return others if len(others) == len(locks) else (*others, self._among_themselves())
+
+    def _among_themselves(self) -> CallLock:
+        with _locks_mutex:
+            try:
+                return self._inner
+            except AttributeError:
+                self._inner = CallLock()
+                return self._inner
+
+    def around(self) -> Guard | None:
+        """The guard of the call whose locks this one uses, or None when all of its locks are its own."""
+        outer = self._outer
+        if outer is None or not self._locks or self._locks[-1] is not getattr(outer, "_inner", None):
+            return None
+        while outer is not None and not hasattr(outer, "call"):
+            outer = outer._outer
+        return None if outer is None else outer.call.guard()
+
+    def take_now(self, shared: bool) -> bool:
+        """Take all locks if that needs no waiting; else none."""
+        self._shared = shared
+        for index, lock in enumerate(self._locks):
+            if not lock.take_now(shared):
+                self._drop(self._locks[:index])
+                return False
+        self._held = True
+        self._token = _current.set(self)
+        return True
+
+    def take(self, shared: bool, seconds: float | None = None) -> None:
+        """Take all locks, blocking the thread; an interrupted wait leaves none taken, nor does a `LockTimeout`."""
+        self._shared = shared
+        until = None if seconds is None else monotonic() + seconds
+        taken = 0
+        try:
+            for lock in self._locks:
+                waiter = lock.take(self._shared)
+                if waiter is not None:
+                    try:
+                        waiter.result(_left(until))
+                    except TimeoutError:
+                        lock.give_up(self._shared, waiter)
+                        raise LockTimeout("Other calls took too long.") from None
+                    except BaseException:
+                        lock.give_up(self._shared, waiter)
+                        raise
+                taken += 1
+        except BaseException:
+            self._drop(self._locks[:taken])
+            raise
+        self._held = True
+        self._token = _current.set(self)
+
+    async def atake(self, shared: bool, seconds: float | None = None) -> None:
+        """Like `take`, without blocking the event loop; a cancelled wait leaves none taken."""
+        self._shared = shared
+        until = None if seconds is None else monotonic() + seconds
+        taken = 0
+        try:
+            for lock in self._locks:
+                waiter = lock.take(self._shared)
+                if waiter is not None:
+                    try:
+                        # Shielded: cancelling the wait must not cancel a grant that is being made.
+                        granted = asyncio.shield(asyncio.wrap_future(waiter))
+                        await asyncio.wait_for(granted, _left(until))
+                    except TimeoutError:
+                        lock.give_up(self._shared, waiter)
+                        raise LockTimeout("Other calls took too long.") from None
+                    except BaseException:
+                        lock.give_up(self._shared, waiter)
+                        raise
+                taken += 1
+        except BaseException:
+            self._drop(self._locks[:taken])
+            raise
+        self._held = True
+        self._token = _current.set(self)
+
+    def let_go(self) -> None:
+        """Release everything; doing it twice does nothing."""
+        if not self._held:
+            return
+        self._held = False
+        try:
+            _current.reset(self._token)
+        except ValueError:  # taken in another context, as harnesses with hooks do
+            _current.set(self._outer)
+        for lock in self._locks:
+            lock.release(self._shared)
+
+    def _drop(self, locks: tuple[CallLock, ...]) -> None:
+        for lock in locks:
+            lock.release(self._shared)
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else min(max(until - monotonic(), 0.0), TIMEOUT_MAX)
+
+
+def _number(lock: CallLock) -> int:
+    return lock.number
+
+
+_current: ContextVar[Holding | None] = ContextVar("weakincentives_holding", default=None)
+current_holding = _current.get
+"""What the call around this code holds, or None."""
+
+__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "current_holding", "in_order", "lock_of"]

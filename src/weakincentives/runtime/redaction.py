@@ -1,0 +1,42 @@
+"""Masking credentials in text that goes to a model."""
+
+from __future__ import annotations
+
+import re
+
+_MASK = "[masked]"
+
+_SECRETS = re.compile(
+    r"""
+    (?P<url>(?<=://)[^\s/:@]+:[^\s/@]+(?=@))                                      # user:password@host
+  | (?P<block>-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z))
+  | (?P<scheme>\b(?:bearer|basic|token)\s+)[A-Za-z0-9._~+/=-]{8,}                 # Authorization: Bearer ...
+  | (?P<name>["']?\b[\w.-]*(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|private[_-]?key
+        |auth[_-]?token|access[_-]?token|refresh[_-]?token|token|credential|authorization)\w*["']?\s*[=:]\s*)
+    (?:"[^"]*"|'[^']*'|[^\s,;&)\]}"']+)                                           # password=...
+  | \b(?:sk|pk|rk|xox[abprs]|ghp|gho|ghu|ghs|github_pat|glpat|npm|hf|dop_v1|shpat|AIza)[-_][A-Za-z0-9_-]{12,}
+  | \bAIza[0-9A-Za-z_-]{30,}
+  | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
+  | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*                     # a JSON web token
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+
+def redact(text: str) -> str:
+    """The text with passwords, tokens and keys masked.
+
+    It knows the usual shapes (`password=...`, `Bearer ...`, user and password in a URL, well-known key prefixes,
+    private keys, web tokens). It is a net under mistakes, not a proof that no secret gets through.
+
+    >>> redact("cannot connect to postgres://app:hunter2@db/app")
+    'cannot connect to postgres://[masked]@db/app'
+    """
+    return _SECRETS.sub(_replacement, text)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    return f"{match['scheme'] or match['name'] or ''}{_MASK}"
+
+
+__all__ = ["redact"]

@@ -1,0 +1,136 @@
+"""What stays the same over the calls of one evaluation, and the little that is remembered between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, final
+
+from ..budget import BudgetTracker
+from ..clock import Clock
+from ..deadlines import Deadline
+from ..prompt.tree import BoundTool
+from ..resources import ResourceContext
+from ..run_context import Heartbeat, RunContext
+from ..session import Session
+from .cuts import CutResults
+from .ledger.default import session_ledger
+from .ledger.protocol import Ledger
+from .locks import CallLock
+from .transactions import Savepoint, locks_of
+
+_REMEMBERED_IDS = 1024
+
+
+@final
+class Run:
+    """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
+
+    __slots__ = (
+        "_ledger", "_locks", "_parts", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
+        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "log_extra", "memory", "monotonic", "prompt",
+        "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell",
+        "time", "tools",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        tools: Mapping[str, BoundTool],
+        session: Session,
+        resources: ResourceContext,
+        prompt: Any = None,
+        rendered_prompt: Any = None,
+        adapter: Any = None,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
+        hide_errors: bool = False,
+        effect_ledger: Ledger | None = None,
+    ) -> None:
+        self.tools = dict(tools)
+        self.session = session
+        self.resources = resources
+        self.prompt = prompt
+        self.rendered_prompt = rendered_prompt
+        self.adapter = adapter
+        self.deadline = deadline
+        self.budget_tracker = budget_tracker
+        self.heartbeat = heartbeat
+        self.run_context = run_context
+        self.log_extra = {} if run_context is None else run_context.log_extra()
+        self.hide_errors = hide_errors
+        self.clock: Clock = session.clock
+        self.session_id = session.session_id
+        # Looked up once, because every call needs them.
+        self.monotonic = self.clock.monotonic
+        self.time = self.clock.time
+        self.record = session.record
+        self.tell = session.dispatcher.dispatch
+        self.has_eager_tools = resources.has_eager_tools
+        self.prompt_name: str | None = getattr(prompt, "name", None)
+        self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
+        self.memory = CallMemory()
+        self.cuts = CutResults(self.tools)
+        self.asked: dict[tuple[str, str], Any] = {}
+        self._ledger = effect_ledger
+        self._parts: tuple[Any, ...] | None = None
+        self._locks: tuple[CallLock, ...] = ()
+
+    def savepoint(self) -> Savepoint:
+        """A savepoint over everything that takes part in a call; who that is changes when a resource is born."""
+        parts = self.resources.snapshotables()
+        if parts is not self._parts:
+            self._parts, self._locks = parts, locks_of(self.session, self.resources)
+        return Savepoint(self.session, self.resources, self._locks)
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, or None without one."""
+        return None if self.deadline is None else self.deadline.remaining().total_seconds()
+
+    def ledger(self) -> Ledger:
+        """The ledger it was given, or one in memory that lives as long as the session."""
+        if self._ledger is None:
+            self._ledger = session_ledger(self.session)
+        return self._ledger
+
+
+@final
+class CallMemory:
+    """Which ids were answered lately, and how often the last call was repeated."""
+
+    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_older", "_repeats")
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._older: dict[str, int] = {}
+        self._numbers = count()
+        self._name: object = None
+        self._arguments: object = None
+        self._repeats = 0
+
+    def begin_turn(self) -> None:
+        """Forget the ids: they are the model's, unique within one turn."""
+        self._ids, self._older = {}, {}
+
+    def is_new(self, call_id: str) -> bool:
+        """Remember an id; False when it was there already. A thousand and more are remembered."""
+        ids, number = self._ids, next(self._numbers)
+        # One step, so that of two threads with one id only one is first.
+        if ids.setdefault(call_id, number) != number or call_id in self._older:
+            return False
+        if len(ids) >= _REMEMBERED_IDS:
+            self._older, self._ids = ids, {}
+        return True
+
+    def repeats(self, name: str, arguments: object) -> int:
+        """How many times in a row exactly this was asked for, this time included."""
+        if arguments == self._arguments and name == self._name:
+            self._repeats += 1
+        else:
+            self._name, self._arguments, self._repeats = name, arguments, 1
+        return self._repeats
+
+
+__all__ = ["CallMemory", "Run"]

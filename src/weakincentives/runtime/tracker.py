@@ -1,0 +1,147 @@
+"""Calls that somebody else runs: a harness with tools of its own tells us when one begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast, final
+
+from ..deadlines import Deadline
+from ..prompt.annotations import ToolAnnotations
+from ..prompt.policy import ToolPolicy
+from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
+from ..prompt.tree import BoundTool
+from ..resources import ResourceRegistry
+from ..results import ToolResult
+from ..run_context import RunContext
+from ..session import Session
+from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
+from .contexts import CallContext
+from .gate import gate
+from .run import Run
+from .settle import conclude, settle
+from .transactions import Resources, Savepoint, context_of
+
+
+@dataclass(frozen=True, slots=True)
+class _NativeTool:
+    """What gate and settle ask of a tool, for one that is not ours."""
+
+    name: str
+    annotations: ToolAnnotations
+    max_repeats: int | None = None
+    timeout: float | None = None
+    isolation: str | None = None
+    max_result_chars: int = DEFAULT_MAX_RESULT_CHARS
+
+
+class _Pending(NamedTuple):
+    admitted: Admitted
+    savepoint: Savepoint | None
+
+
+@final
+@dataclass(slots=True)
+class PendingToolTracker:
+    """Wraps native tools in the same gate and the same end as our own calls.
+
+    One writing tool at a time: while one is pending, or the session is busy with another call, the next is refused
+    rather than mixed up with it. Read-only ones may overlap. Use it from one thread or event loop.
+
+    Args:
+        policies: asked before every native tool, like those of a section.
+    """
+
+    session: Session
+    resources: Resources | None = None
+    policies: Sequence[ToolPolicy] = ()
+    deadline: Deadline | None = None
+    run_context: RunContext | None = None
+    _run: Run = field(init=False, repr=False)
+    _pending: dict[str, _Pending] = field(init=False, repr=False, default_factory=dict[str, _Pending])
+
+    def __post_init__(self) -> None:
+        context = context_of(self.resources)
+        self._run = Run(
+            tools={},
+            session=self.session,
+            resources=ResourceRegistry().open().open() if context is None else context,
+            deadline=self.deadline,
+            run_context=self.run_context,
+        )
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The ids of the tools that have begun and not ended."""
+        return tuple(self._pending)
+
+    def begin_tool_execution(
+        self,
+        *,
+        tool_use_id: str,
+        tool_name: str,
+        arguments: Mapping[str, Any] | None = None,
+        read_only: bool = False,
+    ) -> ToolReply | None:
+        """Remember everything before a native tool runs; a reply means that it must not run, and why."""
+        call = ToolCall(tool_use_id, tool_name, arguments)
+        native = _NativeTool(tool_name, ToolAnnotations(read_only=read_only, destructive=not read_only))
+        request = Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {})
+        try:
+            self._require_new(tool_use_id)
+            admitted = gate(request, self._run)
+            savepoint = None if read_only else self._open(request)
+        except Refused as refused:
+            return conclude(call, refused, self._run)
+        self._pending[tool_use_id] = _Pending(admitted, savepoint)
+        return None
+
+    def end_tool_execution(
+        self, *, tool_use_id: str, success: bool, result: ToolResult[Any] | None = None
+    ) -> ToolReply | None:
+        """Keep or undo what the native tool did; None for an id that is not pending."""
+        if result is None:
+            result = ToolResult("OK", None) if success else ToolResult.error("The tool failed.")
+        return self._end(tool_use_id, Ran(result, "succeeded" if success else "failed"))
+
+    def abort(self, *, tool_use_id: str) -> ToolReply | None:
+        """Undo a tool that will not end by itself; None for an id that is not pending."""
+        return self._end(tool_use_id, Ran(ToolResult.error("The tool was interrupted."), "cancelled"))
+
+    def abort_all(self) -> None:
+        """Undo whatever is pending, newest first."""
+        for tool_use_id in reversed(self.pending):
+            self.abort(tool_use_id=tool_use_id)
+
+    def _require_new(self, tool_use_id: str) -> None:
+        if not self._run.memory.is_new(tool_use_id):
+            raise Refused("invalid", f"The id {tool_use_id!r} was used before.", duplicate=True)
+
+    def _open(self, request: Request) -> Savepoint:
+        savepoint = self._run.savepoint()
+        writing = [item for item in self._pending.values() if item.savepoint is not None]
+        if writing or not savepoint.open_now():
+            raise Refused(
+                "refused",
+                f"Another tool is still running, so '{request.call.name}' was not started.\n"
+                "Wait for its result, then call it again.",
+                params=request.params,
+            )
+        return savepoint
+
+    def _end(self, tool_use_id: str, ran: Ran) -> ToolReply | None:
+        pending = self._pending.pop(tool_use_id, None)
+        if pending is None:
+            return None
+        savepoint = pending.savepoint
+        if savepoint is None:
+            savepoint = self._run.savepoint()
+            savepoint.open()
+        try:
+            context = CallContext(pending.admitted.request, self._run, True)
+            return settle(pending.admitted, ran, context, savepoint, self._run)
+        finally:
+            savepoint.close()
+
+
+__all__ = ["PendingToolTracker"]

@@ -1,0 +1,361 @@
+"""Savepoints over session, files and resources: commit, or complete undo."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Self, final
+
+from ..errors import RollbackError, SessionError
+from ..filesystem import FileChanges
+from ..prompt.changes import NO_CHANGES, Changes
+from ..prompt.prompt_resources import PromptResources
+from ..resources import ResourceContext, ResourceRegistry
+from ..session import Session, Snapshot
+from .locks import CallLock, Holding, current_holding, in_order, lock_of
+
+logger = logging.getLogger(__name__)
+
+Resources = ResourceContext | PromptResources | ResourceRegistry
+"""Whatever holds resources; their snapshotables take part."""
+
+
+class CompositeSnapshot(NamedTuple):
+    """One moment of a session and of every snapshotable resource, taken together.
+
+    On disk a snapshot ends with the process: it does not recover by itself, and an outer one that is restored makes
+    the inner ones worthless.
+    """
+
+    session: Snapshot
+    parts: tuple[tuple[Any, Any], ...]
+    mark: int
+    tag: str = ""
+
+
+def create_snapshot(session: Session, resources: Resources | None = None, *, tag: str = "") -> CompositeSnapshot:
+    """Remember session and resources as they are now; when one of them cannot, nothing is kept and it raises."""
+    return _take(session, context_of(resources), tag)
+
+
+def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
+    """Bring everything back; resources built since are closed and forgotten.
+
+    Every participant is tried even when one fails; then `RollbackError` holds all causes.
+    """
+    _restore(session, context_of(resources), snapshot)
+
+
+def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
+    """Say that it will not be restored again, so that nothing is kept for it."""
+    _release(session, snapshot)
+
+
+@final
+class Savepoint(Holding):
+    """Around one call, or several: takes the locks, remembers everything, and can undo it all.
+
+    Opening waits for other calls on the same session or files. Closing undoes everything unless `keep` was called, so
+    that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
+    """
+
+    __slots__ = ("_context", "_decided", "_mark", "_parts", "_session_snapshot", "session")
+
+    def __init__(
+        self, session: Session, resources: ResourceContext | None, locks: tuple[CallLock, ...] | None = None
+    ) -> None:
+        # As Holding does, without the call: this runs for every tool call.
+        outer = self._outer = current_holding()
+        if locks is None:
+            locks = locks_of(session, resources)
+        self._locks = locks if outer is None else outer.inside(locks)
+        self._held = self._shared = False
+        self.session = session
+        self._context = resources
+        self._decided = False
+        self._session_snapshot: Snapshot | None = None
+        self._parts: tuple[tuple[Any, Any], ...] = ()
+        self._mark = 0
+
+    # Opening; `shared` only reads, so it remembers nothing.
+
+    def open_now(self, shared: bool = False) -> bool:
+        """Open it if nobody else is in the way."""
+        if not self.take_now(shared):
+            return False
+        if not shared:
+            self._remember()
+        return True
+
+    def open(self, shared: bool = False, seconds: float | None = None) -> None:
+        """Wait for others, blocking the thread, then open it; `LockTimeout` when they take longer than that."""
+        self.take(shared, seconds)
+        if not shared:
+            self._remember()
+
+    async def aopen(self, shared: bool = False, seconds: float | None = None) -> None:
+        """Like `open`, without blocking the event loop."""
+        await self.atake(shared, seconds)
+        if not shared:
+            self._remember()
+
+    def _remember(self) -> None:
+        context = self._context
+        try:
+            if context is not None:
+                self._mark = context.mark()
+                parts = context.snapshotables()
+                if parts:
+                    self._parts = _snapshots(parts)
+            self._session_snapshot = self.session.snapshot()
+        except BaseException:
+            self.let_go()
+            raise
+
+    # While it is open.
+
+    def snapshot(self, tag: str = "") -> CompositeSnapshot:
+        """The moment it was opened; `SessionError` before that, and while it only reads."""
+        if self._session_snapshot is None:
+            raise SessionError("The savepoint is not open.")
+        return CompositeSnapshot(self._session_snapshot, self._parts, self._mark, tag)
+
+    def changes(self) -> Changes:
+        """What differs from the moment it was opened; costs no more than the changes."""
+        snapshot = self._session_snapshot
+        if snapshot is None:
+            return NO_CHANGES
+        slices = self.session.changes(snapshot)
+        files = _file_changes(self._parts) if self._parts else None
+        return Changes.of(slices, files) if slices or files else NO_CHANGES
+
+    def undo(self) -> None:
+        """Bring everything back; `RollbackError` when a participant could not be, all others are."""
+        self._decided = True
+        if self._session_snapshot is not None:
+            _restore(self.session, self._context, self.snapshot())
+
+    def start_over(self) -> None:
+        """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
+        self.undo()
+        self._decided = False
+
+    def forget(self) -> None:
+        """Undo nothing: the call around this one is over and has decided about everything in it."""
+        self._decided = True
+        self._session_snapshot, self._parts = None, ()
+
+    def keep(self) -> None:
+        """Let the changes stay when it is closed."""
+        self._decided = True
+
+    def close(self) -> None:
+        """Forget the moment and let others in; undo first unless that was decided. Closing twice does nothing."""
+        if not self._held:
+            return
+        try:
+            if not self._decided:
+                self.undo()
+        finally:
+            self._session_snapshot = None  # dropping it is releasing it
+            if self._parts:
+                _release_parts(self._parts)
+                self._parts = ()
+            self.let_go()
+
+
+def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
+    """The locks of everything that takes part, in the order in which they are taken."""
+    parts = () if resources is None else resources.snapshotables()
+    return in_order([lock_of(session.owner), *map(lock_of, parts)])
+
+
+def _take(session: Session, context: ResourceContext | None, tag: str = "") -> CompositeSnapshot:
+    if context is None:
+        return CompositeSnapshot(session.snapshot(), (), 0, tag)
+    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag)
+
+
+def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
+    taken: list[tuple[Any, Any]] = []
+    try:
+        for part in parts:
+            taken.append((part, part.snapshot()))  # noqa: PERF401 - what was taken must be known when one raises
+    except BaseException:
+        for part, snapshot in reversed(taken):
+            part.release(snapshot)
+        raise
+    return tuple(taken)
+
+
+def _restore(session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot) -> None:
+    causes: dict[str, BaseException] = {}
+    _attempt(causes, "session", lambda: session.restore(snapshot.session))
+    for part, taken in reversed(snapshot.parts):
+        _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken))
+    if context is not None and context.mark() != snapshot.mark:
+        _attempt(causes, "resources", lambda: context.discard(snapshot.mark))
+    if causes:
+        listed = "; ".join(f"{name}: {error}" for name, error in causes.items())
+        raise RollbackError(
+            f"{len(causes)} of {len(snapshot.parts) + 1} participants could not be restored ({listed}). "
+            "What they hold is not to be trusted: stop the run and look at them.",
+            causes=causes,
+        )
+
+
+def _attempt(causes: dict[str, BaseException], name: str, step: Callable[[], None]) -> None:
+    """Every participant gets its turn, whatever the others did; Ctrl-C in the middle does not stop the round."""
+    try:
+        step()
+    except BaseException as error:
+        logger.exception("The %s could not be restored", name)
+        key = name if name not in causes else f"{name} {len(causes) + 1}"
+        causes[key] = error
+
+
+def _release(session: Session, snapshot: CompositeSnapshot) -> None:
+    _release_parts(snapshot.parts)
+    session.release(snapshot.session)
+
+
+def _release_parts(parts: tuple[tuple[Any, Any], ...]) -> None:
+    for part, taken in reversed(parts):
+        try:
+            part.release(taken)
+        except Exception:  # participants are users' code; what is released is not needed any more
+            logger.exception("A snapshot of %s could not be released", type(part).__name__)
+
+
+def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
+    found: FileChanges | None = None
+    for part, taken in parts:
+        changes = getattr(part, "changes", None)
+        if changes is None:
+            continue
+        changed = changes(taken)
+        if isinstance(changed, FileChanges) and changed:
+            found = changed if found is None else FileChanges(
+                (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
+            )  # fmt: skip
+    return found
+
+
+def context_of(resources: Resources | None) -> ResourceContext | None:
+    """The live resources behind whatever form they are given in."""
+    if resources is None or isinstance(resources, ResourceContext):
+        return resources
+    if isinstance(resources, PromptResources):
+        return resources.context
+    if isinstance(resources, ResourceRegistry):
+        return resources.open().open()
+    raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
+
+
+@final
+class Transaction:
+    """Several steps, all or nothing: `with transaction(session, resources): ...`.
+
+    Leaving with an exception, or when `validate()` is not true, undoes everything since it was entered, calls of tools
+    included; LOG slices stay. The value of the `with` is the `CompositeSnapshot`.
+    """
+
+    __slots__ = ("_savepoint", "_tag", "_validate", "committed")
+
+    def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
+        context = context_of(resources)
+        self._savepoint = Savepoint(session, context)
+        self._tag = tag
+        self._validate = validate
+        self.committed: bool | None = None
+        """Whether the changes stayed; None while it is open."""
+
+    def __enter__(self) -> Self:
+        self._savepoint.open()
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self._savepoint.aopen()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.committed = error is None and (self._validate is None or bool(self._validate()))
+        except BaseException:
+            self.committed = False
+            raise
+        finally:
+            if self.committed:
+                self._savepoint.keep()
+            self._savepoint.close()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.__exit__(kind, error, trace)
+
+    @property
+    def snapshot(self) -> CompositeSnapshot:
+        """The moment it was entered, for `restore_snapshot` in the middle; `SessionError` while it is not open."""
+        return self._savepoint.snapshot(self._tag)
+
+    def changes(self) -> Changes:
+        """What differs from the moment it was entered."""
+        return self._savepoint.changes()
+
+
+def transaction(
+    session: Session,
+    resources: Resources | None = None,
+    *,
+    tag: str = "",
+    validate: Callable[[], object] | None = None,
+) -> Transaction:
+    """All or nothing over several steps or calls; also `async with`. See `Transaction`.
+
+    >>> session = Session()
+    >>> with transaction(session, validate=lambda: session[int].count() < 2):
+    ...     session[int].append(1)
+    ...     session[int].append(2)
+    >>> session[int].count()
+    0
+    """
+    return Transaction(session, resources, tag, validate)
+
+
+@final
+class _ToolTransaction:
+    __slots__ = ("_transaction",)
+
+    def __init__(self, made: Transaction) -> None:
+        self._transaction = made
+
+    def __enter__(self) -> CompositeSnapshot:
+        self._transaction.__enter__()
+        return self._transaction.snapshot
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._transaction.__exit__(kind, error, trace)
+
+
+def tool_transaction(session: Session, resources: Resources | None = None, *, tag: str = "") -> _ToolTransaction:
+    """Undo everything on an exception.
+
+    Used as `with tool_transaction(session, resources, tag="...") as snapshot: ...`.
+
+    The snapshot can be restored by hand with `restore_snapshot` before the block ends.
+    """
+    return _ToolTransaction(transaction(session, resources, tag=tag))
+
+
+__all__ = [
+    "CompositeSnapshot",
+    "Resources",
+    "Savepoint",
+    "Transaction",
+    "context_of",
+    "create_snapshot",
+    "locks_of",
+    "release_snapshot",
+    "restore_snapshot",
+    "tool_transaction",
+    "transaction",
+]

@@ -1,0 +1,268 @@
+"""The two ways to wait, so that a call is written once: blocking a thread, or awaiting in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from time import sleep
+from typing import Any, NamedTuple, Protocol, TypeVar, final
+
+from ..deadlines import Deadline
+from ..prompt.events import Outcome
+from .locks import LockTimeout
+from .processes import POOL, Answer, Job
+from .threads import Threaded
+from .transactions import Savepoint
+
+T = TypeVar("T")
+
+_GRACE = 0.05
+"""Seconds a cancelled coroutine gets to unwind before it is left to itself."""
+
+
+_START = 60.0
+"""Seconds that a worker process may take to start."""
+
+_FOR_EVER = 365.0 * 24 * 3600
+"""As long as anything waits: locks refuse to wait for centuries."""
+
+
+class OutOfTime(Exception):  # noqa: N818 - an event, not a fault
+    """The handler did not end in time; it was killed or abandoned."""
+
+
+class Limits(NamedTuple):
+    """How long a handler may run: so long, and not beyond the run's deadline."""
+
+    timeout: float | None
+    deadline: Deadline | None
+
+    def seconds(self) -> float | None:
+        """What is left from now on for a handler that begins now; None for no limit."""
+        remaining = self.remaining()
+        if self.timeout is None or (remaining is not None and remaining < self.timeout):
+            return remaining
+        return min(self.timeout, _FOR_EVER)
+
+    def outcome(self) -> Outcome:
+        """Which of the two a handler that begins now would exceed."""
+        remaining = self.remaining()
+        return (
+            "timeout" if self.timeout is not None and (remaining is None or self.timeout <= remaining) else "deadline"
+        )
+
+    def start(self) -> float:
+        """How long a worker process may take to start; that is not the handler's time, but it is the run's."""
+        remaining = self.remaining()
+        return _START if remaining is None else min(remaining, _START)
+
+    def remaining(self) -> float | None:
+        """What is left of the run."""
+        return None if self.deadline is None else min(self.deadline.remaining().total_seconds(), _FOR_EVER)
+
+
+class Waiting(Protocol):
+    """How a call waits for locks, handlers and its turn."""
+
+    async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
+        """Open a savepoint once other calls have let go; `OutOfTime` when that takes too long."""
+        ...
+
+    async def finish(self, awaitable: Awaitable[Any]) -> Any:
+        """Wait for an async handler, as long as it takes."""
+        ...
+
+    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+        """Run a handler for at most so long; `OutOfTime` leaves it running, with nothing it can change."""
+        ...
+
+    async def in_process(self, limits: Limits, job: Job) -> Any:
+        """Run a job in a worker process; `OutOfTime` when it had to be killed."""
+        ...
+
+    async def turn(self, before: Future[None]) -> None:
+        """Wait until the call before is settled."""
+        ...
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run something short that waits for a disk or a server; it always runs to its end, also when cancelled."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
+@final
+class Blocking:
+    """For plain threads. Its coroutines never suspend, so they need no event loop."""
+
+    async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
+        try:
+            savepoint.open(shared, seconds)
+        except LockTimeout:
+            raise OutOfTime from None
+
+    async def finish(self, awaitable: Awaitable[Any]) -> Any:
+        return _run_loop(awaitable)
+
+    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+        if not is_async:
+            return _result(Threaded(lambda: finished(function())), seconds)
+        # Its own loop cancels it in time, so that the thread comes back; unless it blocks that loop.
+        patience = None if seconds is None else seconds + 2 * _GRACE
+        return _result(Threaded(lambda: asyncio.run(_called_within(seconds, function))), patience)
+
+    async def in_process(self, limits: Limits, job: Job) -> Any:
+        packed = job.packed()
+        worker = POOL.take()
+        try:
+            _result(Threaded(worker.ready), limits.start())
+            answer: Answer = _result(Threaded(lambda: worker.run(packed)), limits.seconds())
+        except BaseException:
+            worker.kill()
+            raise
+        POOL.give_back(worker)
+        return answer.get()
+
+    async def turn(self, before: Future[None]) -> None:
+        before.result()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+    async def pause(self, seconds: float) -> None:
+        sleep(seconds)  # noqa: ASYNC251 - these coroutines run in plain threads
+
+
+@final
+class Awaiting:
+    """For tasks of an event loop."""
+
+    async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
+        try:
+            await savepoint.aopen(shared, seconds)
+        except LockTimeout:
+            raise OutOfTime from None
+
+    async def finish(self, awaitable: Awaitable[Any]) -> Any:
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        result = await awaitable
+        if task is not None and task.cancelling() > before:  # the handler swallowed it
+            raise asyncio.CancelledError
+        return result
+
+    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+        if is_async:
+            return await _task_within(seconds, function())
+        return await _thread_within(seconds, Threaded(lambda: finished(function())))
+
+    async def in_process(self, limits: Limits, job: Job) -> Any:
+        packed = job.packed()
+        worker = POOL.take()
+        try:
+            await _thread_within(limits.start(), Threaded(worker.ready))
+            answer: Answer = await _thread_within(limits.seconds(), Threaded(lambda: worker.run(packed)))
+        except BaseException:
+            worker.kill()
+            raise
+        POOL.give_back(worker)
+        return answer.get()
+
+    async def turn(self, before: Future[None]) -> None:
+        # Shielded: cancelling the wait must not cancel what the call before will set.
+        await asyncio.shield(asyncio.wrap_future(before))
+
+    async def call(self, function: Callable[[], T]) -> T:
+        future = asyncio.wrap_future(Threaded(function).future)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            raise
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+BLOCKING: Waiting = Blocking()
+AWAITING: Waiting = Awaiting()
+
+
+def _result(threaded: Threaded, seconds: float | None) -> Any:
+    try:
+        return threaded.future.result(seconds)
+    except FutureTimeout:
+        if threaded.future.done():  # it ended in the last moment, or raised a TimeoutError of its own
+            return threaded.future.result()
+        if threaded.abandon():
+            raise OutOfTime from None
+        return threaded.future.result()
+    except BaseException:
+        threaded.abandon()  # Ctrl-C while waiting; does nothing when the handler itself raised
+        raise
+
+
+async def _thread_within(seconds: float | None, threaded: Threaded) -> Any:
+    future = asyncio.wrap_future(threaded.future)
+    try:
+        await asyncio.wait({future}, timeout=seconds)
+    except BaseException:
+        threaded.abandon()
+        future.cancel()
+        raise
+    if future.done() or not threaded.abandon():
+        return await future
+    future.cancel()
+    raise OutOfTime
+
+
+async def _called_within(seconds: float | None, function: Callable[[], Any]) -> Any:
+    return await _task_within(seconds, function())
+
+
+async def _task_within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
+    task = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if task.done():
+            return task.result()
+    except BaseException:
+        await _stopped(task)
+        raise
+    await _stopped(task)
+    raise OutOfTime
+
+
+async def _stopped(task: asyncio.Future[Any]) -> None:
+    """Cancel a handler and let it unwind for a moment; one that will not end is left alone, fenced."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_GRACE)
+    if task.done() and not task.cancelled():
+        task.exception()  # looked at, so that nobody is told it was not
+
+
+def finished(result: Any) -> Any:
+    """What a handler returned; one that was called without its being known to be async is run to its end."""
+    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _run_loop(awaitable: Awaitable[Any]) -> Any:
+    """Run an awaitable to its end from plain code, also inside a thread whose event loop is busy with us."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_awaited(awaitable))
+    return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
+
+
+__all__ = ["AWAITING", "BLOCKING", "Limits", "OutOfTime", "Waiting", "finished"]

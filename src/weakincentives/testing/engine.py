@@ -1,0 +1,93 @@
+"""Running tools in tests: contexts for calling a handler directly, and single calls through the whole engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from ..adapters.tool_executor import ToolExecutor
+from ..filesystem import Filesystem, InMemoryFilesystem
+from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult
+from ..resources import ResourceRegistry
+from ..runtime import ToolCall, ToolReply
+from ..serde import dump_json
+from ..session import Session
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+def make_session(**options: Any) -> Session:
+    """A fresh session; the options are `Session`'s."""
+    return Session(**options)
+
+
+def make_vfs(files: Mapping[str, str | bytes] | None = None) -> InMemoryFilesystem:
+    """Files in memory."""
+    return InMemoryFilesystem(files or {})
+
+
+def make_context(
+    *,
+    session: Session | None = None,
+    fs: Filesystem | None = None,
+    resources: Mapping[Any, object] | None = None,
+    **fields: Any,
+) -> ToolContext:
+    """A context for calling a handler directly: a session, a `Filesystem`, and whatever else is given.
+
+    The handler runs without a transaction; `transactional(tool)` has one.
+
+    >>> make_context().filesystem.exists("notes.txt")
+    False
+    """
+    bound = {Filesystem: make_vfs() if fs is None else fs, **(resources or {})}
+    return ToolContext(
+        session=make_session() if session is None else session, resources=ResourceRegistry.build(bound), **fields
+    )
+
+
+def make_context_with_files(paths: Iterable[str], **options: Any) -> ToolContext:
+    """`make_context` whose filesystem holds these files, each with its own path as content."""
+    return make_context(fs=make_vfs({path: path for path in paths}), **options)
+
+
+def execute_tool(
+    tool: Tool[P, R],
+    arguments: P | Mapping[str, Any] | str | None = None,
+    *,
+    session: Session | None = None,
+    resources: Mapping[Any, object] | ResourceRegistry | None = None,
+    policies: Iterable[ToolPolicy] = (),
+    call_id: str = "call_1",
+) -> ToolReply:
+    """One call through the whole engine: parsed, asked, undone when it fails, recorded in the session.
+
+    The arguments are params, a mapping, JSON text, or None for a tool without parameters.
+    """
+    text: Any = arguments
+    if text is not None and not isinstance(text, str | Mapping):
+        text = dump_json(text)
+    section = MarkdownSection(title="Tool", template="", tools=[tool], policies=tuple(policies))
+    prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="testing", key="execute-tool", sections=[section]))
+    if resources is not None:
+        prompt = prompt.bind(resources=resources)
+    with ToolExecutor(prompt=prompt, session=make_session() if session is None else session) as executor:
+        return executor.execute(ToolCall(call_id, tool.name, text))
+
+
+def transactional(tool: Tool[P, R]) -> Callable[..., ToolResult[Any]]:
+    """The tool as a handler that is called directly, `(params, *, context)`, and undone when it fails.
+
+    It works on the context's session and resources and records its `ToolInvoked` there.
+    """
+
+    def call(params: P, *, context: ToolContext) -> ToolResult[Any]:
+        return execute_tool(
+            tool, params, session=cast(Any, context.session), resources=cast(Any, context.resources)
+        ).result
+
+    return call
+
+
+__all__ = ["execute_tool", "make_context", "make_context_with_files", "make_session", "make_vfs", "transactional"]
