@@ -358,3 +358,18 @@ def test_a_stuck_handler_is_killed_within_its_limit() -> None:
         started = time.monotonic()
         assert executor.execute(call("stuck_sleep", "2")).outcome == "timeout"
         assert time.monotonic() - started < 0.3 + SLACK
+
+
+def test_a_worker_that_knows_fewer_modules_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler of a module that became importable after a worker had started is found."""
+    pool = WorkerPool()
+    first = pool.take()
+    try:
+        first.ready()
+        pool.give_back(first)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        second = pool.take()
+        assert second is not first
+        assert not first.alive
+    finally:
+        pool.close()

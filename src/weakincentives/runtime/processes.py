@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,8 +120,14 @@ class Worker:
         self._process: BaseProcess = context.Process(target=_serve, args=(there,), daemon=False, name="wink-worker")
         self._process.start()
         there.close()
+        self._path = tuple(sys.path)
         self._lock = threading.Lock()
         self._ready = self._killed = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can take a job: it lives, and finds modules where this process does now."""
+        return self._process.is_alive() and self._path == tuple(sys.path)
 
     def ready(self) -> None:
         """Wait until it has started, which takes a moment; `WorkerDiedError` when it cannot."""
@@ -176,7 +183,7 @@ class WorkerPool:
         with self._lock:
             while self._idle:
                 worker = self._idle.pop()
-                if worker.alive:
+                if worker.usable:
                     return worker
                 worker.kill()
             worker = Worker()
