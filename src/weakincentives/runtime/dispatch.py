@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from .call import Ran, Refused, ToolCall, ToolReply
 from .contexts import CallContext
 from .gate import gate
-from .invoke import interrupted, invoke, start
+from .invoke import invoke, start, unopened
 from .parse import parse
 from .run import Run
 from .settle import abort, conclude, settle
@@ -56,7 +56,9 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         if not isinstance(ran, Ran):
             ran = await invoke(admitted, context, ran, run, waiting)
         if read_only:
-            ran = await _begin_to_write(ran, savepoint, waiting, before)
+            failed = await _begin_to_write(savepoint, waiting, before)
+            if failed is not None:
+                ran = unopened(failed, admitted, run)
             context.end(ran.outcome)
             context = CallContext(request, run, True)
         return settle(admitted, ran, context, savepoint, run)
@@ -64,16 +66,16 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         savepoint.close()
 
 
-async def _begin_to_write(ran: Ran, savepoint: Savepoint, waiting: Waiting, before: Future[None] | None) -> Ran:
-    """A read-only call takes its turn and the locks for its own, to be settled like any other."""
+async def _begin_to_write(savepoint: Savepoint, waiting: Waiting, before: Future[None] | None) -> BaseException | None:
+    """A read-only call takes its turn and the locks for its own, to be settled like any other; says what failed."""
     savepoint.let_go()
     try:
         if before is not None:
             await waiting.turn(before)
         await waiting.open(savepoint, shared=False)
-    except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
-        return interrupted(error)
-    return ran
+    except BaseException as error:  # noqa: BLE001 - settled like what a handler raises
+        return error
+    return None
 
 
 __all__ = ["dispatch"]

@@ -107,6 +107,14 @@ def interrupted(error: BaseException) -> Ran:
     return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)
 
 
+def unopened(error: BaseException, admitted: Admitted, run: Run) -> Ran:
+    """The end of a call that ran, but then could not begin to write."""
+    if not isinstance(error, Exception):
+        return interrupted(error)
+    logger.error("The savepoint of a call of %s could not be opened", admitted.tool.name, exc_info=error)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
+
+
 def _ended(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
     if not isinstance(result, ToolResult):
         wrong = TypeError(f"the handler of '{tool.name}' returned a {type(result).__name__}, not a ToolResult")
@@ -177,4 +185,4 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-__all__ = ["internal_error", "interrupted", "invoke", "start"]
+__all__ = ["internal_error", "interrupted", "invoke", "start", "unopened"]

@@ -56,7 +56,9 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
     call_id = call.id if isinstance(call.id, str) else ""
-    return ToolReply(call_id, refused.text, result, refused.outcome, duplicate=refused.duplicate)
+    return ToolReply(
+        call_id, refused.text, result, refused.outcome, refused.outcome in _UNEXPECTED, duplicate=refused.duplicate
+    )
 
 
 def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
