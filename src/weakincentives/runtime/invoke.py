@@ -24,7 +24,7 @@ from ..run_context import RunContext
 from .call import Admitted, Ran
 from .contexts import CallContext
 from .processes import Job
-from .redaction import redact
+from .redaction import redact, text_of
 from .run import Run
 from .waiting import OutOfTime, Waiting
 
@@ -84,16 +84,17 @@ async def invoke(
 
 def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
     """What an exception means: an expected failure, a bug, the end of the evaluation or of the program."""
+    text = text_of(error) or type(error).__name__
     if isinstance(error, ToolError):
-        logger.info("Tool %s failed: %s", tool.name, error)
-        return Ran(ToolResult.error(str(error)), "failed", error)
+        logger.info("Tool %s failed: %s", tool.name, text)
+        return Ran(ToolResult.error(text), "failed", error)
     if isinstance(error, VisibilityExpansionRequired):
-        return Ran(ToolResult.error(str(error)), "expanded", error, error)
+        return Ran(ToolResult.error(text), "expanded", error, error)
     if isinstance(error, PromptEvaluationError):
-        return Ran(ToolResult.error(f"The evaluation ended: {error}"), "crashed", error, error)
+        return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, error)
     if isinstance(error, DeadlineExceededError):
         ended = PromptEvaluationError(
-            f"The deadline passed inside tool '{tool.name}': {error}", prompt_name=run.prompt_name, phase="deadline"
+            f"The deadline passed inside tool '{tool.name}': {text}", prompt_name=run.prompt_name, phase="deadline"
         )
         ended.__cause__ = error
         return Ran(ToolResult.error("The deadline has passed."), "deadline", error, ended)
@@ -135,7 +136,7 @@ def internal_error(error: BaseException, run: Run) -> str:
     """What the model reads of an unexpected exception: its text without credentials, or nothing of it."""
     if run.hide_errors:
         return "Internal error"
-    text = redact(str(error)) or type(error).__name__
+    text = redact(text_of(error)) or type(error).__name__
     kind = "TypeError: " if isinstance(error, TypeError) else ""  # the handler's code is wrong, not the data
     return f"Internal error: {kind}{text}"
 

@@ -35,8 +35,16 @@ def redact(text: str) -> str:
     return _SECRETS.sub(_replacement, text)
 
 
+def text_of(error: BaseException) -> str:
+    """What the exception says; nothing when it cannot say it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - its class is somebody else's code
+        return ""
+
+
 def _replacement(match: re.Match[str]) -> str:
     return f"{match['scheme'] or match['name'] or ''}{_MASK}"
 
 
-__all__ = ["redact"]
+__all__ = ["redact", "text_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -79,33 +80,44 @@ class CallMemory:
     __slots__ = ("_arguments", "_ids", "_name", "_older", "_repeats")
 
     def __init__(self) -> None:
-        self._ids: set[str] = set()
-        self._older: set[str] = set()
+        self._ids: dict[str, object] = {}
+        self._older: dict[str, object] = {}
         self._name: object = None
         self._arguments: object = None
         self._repeats = 0
 
     def begin_turn(self) -> None:
         """Forget the ids: they are the model's, unique within one turn."""
-        self._ids, self._older = set(), set()
+        self._ids, self._older = {}, {}
 
     def is_new(self, call_id: str) -> bool:
         """Remember an id; False when it was there already. A thousand and more are remembered."""
-        ids = self._ids
-        if call_id in ids or call_id in self._older:
+        ids, mine = self._ids, object()
+        if call_id in self._older or ids.setdefault(call_id, mine) is not mine:  # one step, for threads
             return False
-        ids.add(call_id)
         if len(ids) >= _REMEMBERED_IDS:
-            self._older, self._ids = ids, set()
+            self._older, self._ids = ids, {}
         return True
 
     def repeats(self, name: str, arguments: object) -> int:
         """How many times in a row exactly this was asked for, this time included."""
+        if arguments is not None and type(arguments) is not str:
+            arguments = _as_text(arguments)
         if arguments == self._arguments and name == self._name:
             self._repeats += 1
         else:
             self._name, self._arguments, self._repeats = name, arguments, 1
         return self._repeats
+
+
+def _as_text(arguments: object) -> object:
+    """Arguments that can be compared later, whatever their owner does with them; equal to nothing if they cannot."""
+    if isinstance(arguments, bytes):
+        return arguments
+    try:
+        return json.dumps(arguments, sort_keys=True, default=dict)
+    except Exception:  # noqa: BLE001 - a mapping of somebody else's making
+        return object()
 
 
 __all__ = ["CallMemory", "Run"]

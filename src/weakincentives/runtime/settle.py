@@ -51,11 +51,13 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     """End a call that was not admitted: one event, one answer, nothing to undo."""
     result: ToolResult[Any] = ToolResult.error(refused.text)
     params = call.arguments if refused.params is None else refused.params
+    call_id = call.id if isinstance(call.id, str) else ""
+    if not isinstance(call.name, str) or not call_id:  # events are typed, models are not
+        call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
     event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
     run.session.dispatcher.dispatch(event)
     _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
-    call_id = call.id if isinstance(call.id, str) else ""
     return ToolReply(
         call_id, refused.text, result, refused.outcome, refused.outcome in _UNEXPECTED, duplicate=refused.duplicate
     )

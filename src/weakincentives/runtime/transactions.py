@@ -13,6 +13,7 @@ from ..prompt.prompt_resources import PromptResources
 from ..resources import ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
 from .locks import CallLock, Holding, current_holding, in_order, lock_of
+from .redaction import text_of
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ def _restore(session: Session, context: ResourceContext | None, snapshot: Compos
     if context is not None and context.mark() != snapshot.mark:
         _attempt(causes, "resources", lambda: context.discard(snapshot.mark))
     if causes:
-        listed = "; ".join(f"{name}: {error}" for name, error in causes.items())
+        listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
         raise RollbackError(
             f"{len(causes)} of {len(snapshot.parts) + 1} participants could not be restored ({listed}). "
             "What they hold is not to be trusted: stop the run and look at them.",
@@ -224,7 +225,11 @@ def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
         changes = getattr(part, "changes", None)
         if changes is None:
             continue
-        changed = changes(taken)
+        try:
+            changed = changes(taken)
+        except Exception:  # participants are users' code, and this is only for the log
+            logger.exception("The changes of %s could not be told", type(part).__name__)
+            continue
         if isinstance(changed, FileChanges) and changed:
             found = changed if found is None else FileChanges(
                 (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
