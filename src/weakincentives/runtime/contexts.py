@@ -91,15 +91,17 @@ class CallContext(_CallFields, ToolContext):
     def end(self, outcome: Outcome) -> None:
         """Close what was built for the call, then refuse all further writes."""
         scope = self._scope
-        if scope is not None:
-            scope.close()
-        reason = _ENDINGS.get(outcome, "it returned")
-        _set_over(self, reason)
-        if self._scope is not scope and self._scope is not None:
-            self._scope.close()
-        fence = self._fence
-        if isinstance(fence, Fence):
-            fence.close(reason)
+        try:
+            if scope is not None:
+                scope.close()
+        finally:
+            reason = _ENDINGS.get(outcome, "it returned")
+            _set_over(self, reason)
+            if self._scope is not scope and self._scope is not None:
+                self._scope.close()
+            fence = self._fence
+            if isinstance(fence, Fence):
+                fence.close(reason)
 
     # What does not change from call to call is the run's.
 

@@ -42,6 +42,8 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         if before is not None:
             await waiting.turn(before)
         return conclude(call, refused, run)
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C in a policy, say: recorded, then passed on
+        return abort(call, None, error, run)
 
     request, read_only = admitted.request, admitted.tool.annotations.read_only
     savepoint = Savepoint(run.session, run.resources, run.locks())
@@ -49,7 +51,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         if not savepoint.open_now(read_only):
             await waiting.open(savepoint, shared=read_only)
     except BaseException as error:  # noqa: BLE001 - answered and recorded; what must propagate does
-        return abort(request, error, run)
+        return abort(call, request.params, error, run)
     try:
         context = CallContext(request, run, not read_only)
         ran = start(admitted, context, run)

@@ -112,7 +112,7 @@ def unopened(error: BaseException, admitted: Admitted, run: Run) -> Ran:
     """The end of a call that ran, but then could not begin to write."""
     if not isinstance(error, Exception):
         return interrupted(error)
-    logger.error("The savepoint of a call of %s could not be opened", admitted.tool.name, exc_info=error)
+    logger.error("A read-only call of %s could not be settled", admitted.tool.name, exc_info=error)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 

@@ -10,9 +10,9 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
 from ..results import ToolResult
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
+from .call import Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import CallContext
-from .invoke import internal_error
+from .invoke import internal_error, interrupted
 from .reply import reply_text
 from .run import Run
 from .transactions import Savepoint
@@ -28,16 +28,20 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
     text = ""
     if ran.outcome == "succeeded":
         ran, text = _accept(admitted, ran, context, run)
-    context.end(ran.outcome)
+    try:
+        context.end(ran.outcome)
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C while resources were closed; raised when all is undone
+        ran = _interrupted(error, ran)
     changes = savepoint.changes()
     if ran.outcome != "succeeded":
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
-    told = run.session.dispatcher.dispatch(event)
-    if told.errors and ran.outcome == "succeeded":
-        ran = _unheard(told.errors[0][1], ran, run)
-        ran, text = _undo(admitted, ran, changes, savepoint, run)
-        event = _event(call, params, ran, text, changes, admitted.started, run)
+    failed = _tell(event, run)
+    if failed is not None:
+        heard, ran = ran, _unheard(failed, ran, run)
+        if heard.outcome == "succeeded":
+            ran, text = _undo(admitted, ran, changes, savepoint, run)
+            event = _event(call, params, ran, text, changes, admitted.started, run)
     result, outcome, _, raises = ran
     if outcome == "succeeded":
         savepoint.keep()
@@ -55,49 +59,68 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     if not isinstance(call.name, str) or not call_id:  # events are typed, models are not
         call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
     event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
-    run.session.dispatcher.dispatch(event)
+    failed = _tell(event, run)
     _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
+    if failed is not None and not isinstance(failed, Exception):
+        raise failed
     return ToolReply(
         call_id, refused.text, result, refused.outcome, refused.outcome in _UNEXPECTED, duplicate=refused.duplicate
     )
 
 
-def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
-    """End an admitted call whose savepoint could not be opened; passes on what is not an ordinary error."""
+def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolReply:
+    """End a call that could not be begun; passes on what is not an ordinary error."""
     if isinstance(error, Exception):
-        logger.error("The savepoint of a call of %s could not be opened", request.call.name, exc_info=error)
-        return conclude(request.call, Refused("crashed", internal_error(error, run), params=request.params), run)
-    text = "The call was interrupted before it began."
-    conclude(request.call, Refused("cancelled", text, params=request.params), run)
+        logger.error("A call of %s could not be begun", call.name, exc_info=error)
+        return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)
+    conclude(call, Refused("cancelled", "The call was interrupted before it began.", params=params), run)
     raise error
 
 
 def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tuple[Ran, str]:
     """Route the value to its reducers, tell the policies, render; if one of them fails the call has failed."""
     request, result = admitted.request, ran.result
-    if result.value is not None:
-        try:
-            run.session.route(result.value)
-        except ReducerError as error:
-            return _broken(error, run), ""
-    if request.bound.policies:
-        try:
-            notify_policies(request.bound.policies, admitted.tool.name, request.params, result, context)
-        except Exception as error:  # noqa: BLE001 - policies are users' code
-            return _broken(error, run), ""
     try:
+        if result.value is not None:
+            run.session.route(result.value)
+        if request.bound.policies:
+            notify_policies(request.bound.policies, admitted.tool.name, request.params, result, context)
         return ran, reply_text(admitted, result, run)
-    except Exception as error:  # noqa: BLE001 - so is render()
-        return _broken(error, run), ""
+    except BaseException as error:  # noqa: BLE001 - reducers, policies and render() are users' code
+        return _broken(error, ran, run), ""
 
 
-def _broken(error: Exception, run: Run) -> Ran:
+def _broken(error: BaseException, ran: Ran, run: Run) -> Ran:
+    if not isinstance(error, Exception):
+        return _interrupted(error, ran)
     logger.error("A call succeeded but could not be completed", exc_info=error)
-    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
 
 
-def _unheard(error: Exception, ran: Ran, run: Run) -> Ran:
+def _interrupted(error: BaseException, ran: Ran) -> Ran:
+    """Ctrl-C around the handler: the call has not succeeded any more, and what interrupts it must propagate."""
+    if ran.outcome == "succeeded":
+        return interrupted(error)
+    return ran if ran.raises is not None else ran._replace(raises=error)
+
+
+def _tell(event: ToolInvoked, run: Run) -> BaseException | None:
+    """Tell the subscribers; what went wrong first, if anything did."""
+    try:
+        errors = run.session.dispatcher.dispatch(event).errors
+    except BaseException as error:
+        if isinstance(error, Exception):  # the session may have a dispatcher of somebody else's making
+            logger.exception("An event could not be dispatched")
+        return error
+    return errors[0][1] if errors else None
+
+
+def _unheard(error: BaseException, ran: Ran, run: Run) -> Ran:
+    if not isinstance(error, Exception):
+        return _interrupted(error, ran)
+    if ran.outcome != "succeeded":
+        return ran
     text = f"The call was undone, because its event could not be delivered. {internal_error(error, run)}"
     return Ran(ToolResult.error(text), "undone", error, ran.raises)
 
@@ -110,8 +133,8 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
         return ran, ran.result.message
     try:
         text = reply_text(admitted, ran.result, run)
-    except Exception as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
-        ran = Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
+    except BaseException as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
+        ran = _broken(error, ran, run)
         text = ran.result.message
     return ran, f"{text}\n{changes.describe_undone()}" if changes else text
 
@@ -134,9 +157,13 @@ def _record(event: ToolInvoked, run: Run) -> None:
     """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there."""
     try:
         run.session.record(event)
-    except ReducerError:
+    except BaseException as error:
+        log = run.session[ToolInvoked]
+        if log.latest() is not event:
+            log.append(event)
+        if not isinstance(error, ReducerError):
+            raise
         logger.exception("A reducer failed on ToolInvoked")
-        run.session[ToolInvoked].append(event)
 
 
 __all__ = ["abort", "conclude", "settle"]
