@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture
 
 from weakincentives.errors import JournalError
-from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture
 from weakincentives.filesystem.host import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)

@@ -347,7 +347,7 @@ ROWS = [
         log=[("ERROR", "A reducer failed on ToolInvoked")]),
     Row("a participant that cannot be remembered", "crashed", f"{INTERNAL}no room for a snapshot", never_called,
         prepare=no_snapshot, is_error=True,
-        log=[("ERROR", "The savepoint of a call of act could not be opened"), REFUSED]),
+        log=[("ERROR", "A call of act could not be begun"), REFUSED]),
     # Read-only tools.
     Row("a read-only tool", "succeeded", "done", fine, tool={"annotations": READ_ONLY}),
     Row("a read-only tool that writes", "crashed",
@@ -355,7 +355,7 @@ ROWS = [
         write_only, tool={"annotations": READ_ONLY}, is_error=True, log=[("ERROR", "Tool act raised")]),
     Row("a read-only tool whose participant cannot be remembered", "crashed", f"{INTERNAL}no room for a snapshot",
         fine, prepare=no_snapshot, tool={"annotations": READ_ONLY}, is_error=True,
-        log=[("ERROR", "The savepoint of a call of act could not be opened")]),
+        log=[("ERROR", "A read-only call of act could not be settled")]),
     # Limits.
     Row("a long result", "succeeded",
         f"{'x' * 1000}\n[Cut: 1000 of 1500 characters shown. "
@@ -413,11 +413,11 @@ def test_a_call_ends(row: Row, way: str, caplog: pytest.LogCaptureFixture) -> No
     assert (shown.startswith(row.text[1:]) or row.text[1:] in shown) if row.text[0] == "*" else shown == row.text
     assert (event.outcome, event.success) == (row.outcome, row.outcome == "succeeded")
     assert event.tool_name == row.call.name
-    assert event.call_id == row.call.id
+    assert event.call_id == row.reply_id
     assert (world.picture() != before) is row.kept
     assert bool(event.changes) == (row.kept or "\nNothing was changed" in shown)
     assert world.counter.alive == 0
-    assert world.heard[-1].call_id == row.call.id
+    assert world.heard[-1].call_id == row.reply_id
     lines = [(record.levelname, record.getMessage()) for record in caplog.records if "weakinc" in record.name]
     assert [level for level, _ in lines] == [level for level, _ in row.log], lines
     for (_, line), (_, start) in zip(lines, row.log, strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
+from ..prompt.events import ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
@@ -94,19 +95,20 @@ class ToolExecutor:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
         Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
-        evaluation, the ones after it are answered as not run, and `on_reply` has seen all answers before it raises.
+        evaluation, the ones after it are answered as not run, and `on_reply` has seen all answers, that of the call
+        itself too, before it raises.
         """
         self._enter()
         turn = _Turn(calls, self._run, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
-                turn.take(lambda call=batch[0]: _drive(dispatch(call, self._run, BLOCKING)))
+                turn.take(batch[0], lambda call=batch[0]: _drive(dispatch(call, self._run, BLOCKING)))
                 continue
             running: list[Threaded] = []
             for call, before, done in _chained(batch):
                 running.append(Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b)))
-            for threaded in running:
-                turn.take(threaded.future.result)
+            for call, threaded in zip(batch, running, strict=True):
+                turn.take(call, threaded.future.result)
         return turn.finish()
 
     async def aexecute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
@@ -115,19 +117,19 @@ class ToolExecutor:
         turn = _Turn(calls, self._run, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
-                await turn.atake(dispatch(batch[0], self._run, AWAITING))
+                await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
                 continue
             tasks = [
                 asyncio.ensure_future(_asettling(done, self._run, call, before))
                 for call, before, done in _chained(batch)
             ]
             try:
-                for task in tasks:
-                    await turn.atake(task)
-            finally:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:
                 for task in tasks:
                     task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            for call, task in zip(batch, tasks, strict=True):
+                await turn.atake(call, task)
         return turn.finish()
 
     def close(self) -> None:
@@ -177,6 +179,7 @@ class _Turn:
         self._on_reply = on_reply
         self._ended: BaseException | None = None
         self.replies: list[ToolReply] = []
+        self._recorded = run.session[ToolInvoked].count()
         run.memory.begin_turn()
 
     def batches(self) -> Iterable[Sequence[ToolCall]]:
@@ -186,6 +189,9 @@ class _Turn:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
             if bound is not None and bound.tool.annotations.read_only:
                 batch.append(call)
+                if len(batch) == _MAX_TOGETHER:
+                    yield from self._open(batch)
+                    batch = []
                 continue
             yield from self._open(batch)
             batch = []
@@ -199,29 +205,45 @@ class _Turn:
         for call in batch:
             self._answer(conclude(call, Refused("cancelled", _NOT_RUN), self._run))
 
-    def take(self, produce: Callable[[], ToolReply]) -> None:
+    def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
         try:
-            self._answer(produce())
+            reply = produce()
         except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
-            self._ended = self._ended or error
+            reply = self._end(call, error)
+        self._answer(reply)
 
-    async def atake(self, produce: Coroutine[Any, Any, ToolReply] | asyncio.Future[ToolReply]) -> None:
+    async def atake(self, call: ToolCall, produce: Awaitable[ToolReply]) -> None:
         try:
-            self._answer(await produce)
+            reply = await produce
         except BaseException as error:  # noqa: BLE001 - as above
-            self._ended = self._ended or error
+            reply = self._end(call, error)
+        self._answer(reply)
+
+    def _end(self, call: ToolCall, error: BaseException) -> ToolReply:
+        """The answer to a call that ended the turn: what its event says, for that was recorded before it raised."""
+        self._ended = self._ended or error
+        for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
+            if event.call_id == call.id and event.result is not None:
+                return ToolReply(call.id, event.rendered_output, event.result, event.outcome)
+        return conclude(call, Refused("cancelled", "The call was interrupted."), self._run)
 
     def _answer(self, reply: ToolReply) -> None:
         if not reply.duplicate:
             self.replies.append(reply)
             if self._on_reply is not None:
-                self._on_reply(reply)
+                try:
+                    self._on_reply(reply)
+                except BaseException as error:  # noqa: BLE001 - as above
+                    self._ended = self._ended or error
 
     def finish(self) -> list[ToolReply]:
         if self._ended is not None:
             raise self._ended
         return self.replies
 
+
+_MAX_TOGETHER = 16
+"""How many read-only calls run at once; a model may ask for hundreds."""
 
 _NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
 
