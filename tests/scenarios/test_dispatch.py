@@ -347,7 +347,7 @@ ROWS = [
         log=[("ERROR", "A reducer failed on ToolInvoked")]),
     Row("a participant that cannot be remembered", "crashed", f"{INTERNAL}no room for a snapshot", never_called,
         prepare=no_snapshot, is_error=True,
-        log=[("ERROR", "A call of act could not be begun"), REFUSED]),
+        log=[("ERROR", "A call of act could not be carried out"), REFUSED]),
     # Read-only tools.
     Row("a read-only tool", "succeeded", "done", fine, tool={"annotations": READ_ONLY}),
     Row("a read-only tool that writes", "crashed",

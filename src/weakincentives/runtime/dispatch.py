@@ -38,6 +38,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
     """
     try:
         admitted = gate(parse(call, run), run)
+        savepoint = Savepoint(run.session, run.resources, run.locks())
     except Refused as refused:
         if before is not None:
             await waiting.turn(before)
@@ -46,13 +47,9 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         return abort(call, None, error, run)
 
     request, read_only = admitted.request, admitted.tool.annotations.read_only
-    savepoint = Savepoint(run.session, run.resources, run.locks())
     try:
         if not savepoint.open_now(read_only):
             await waiting.open(savepoint, shared=read_only)
-    except BaseException as error:  # noqa: BLE001 - answered and recorded; what must propagate does
-        return abort(call, request.params, error, run)
-    try:
         context = CallContext(request, run, not read_only)
         ran = start(admitted, context, run)
         if not isinstance(ran, Ran):
@@ -64,6 +61,11 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
             context.end(ran.outcome)
             context = CallContext(request, run, True)
         return settle(admitted, ran, context, savepoint, run)
+    except BaseException as error:
+        if savepoint.settled:
+            raise
+        savepoint.undo()
+        return abort(call, request.params, error, run)
     finally:
         savepoint.close()
 

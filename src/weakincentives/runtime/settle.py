@@ -43,9 +43,7 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
             ran, text = _undo(admitted, ran, changes, savepoint, run)
             event = _event(call, params, ran, text, changes, admitted.started, run)
     result, outcome, _, raises = ran
-    if outcome == "succeeded":
-        savepoint.keep()
-    _record(event, run)
+    _record(event, run, savepoint)
     if raises is not None:
         raise raises
     return ToolReply(call.id, text, result, outcome, outcome in _UNEXPECTED, False)
@@ -70,11 +68,11 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
 
 
 def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolReply:
-    """End a call that could not be begun; passes on what is not an ordinary error."""
+    """End a call that could not be carried out; passes on what is not an ordinary error."""
     if isinstance(error, Exception):
-        logger.error("A call of %s could not be begun", call.name, exc_info=error)
+        logger.error("A call of %s could not be carried out", call.name, exc_info=error)
         return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)
-    conclude(call, Refused("cancelled", "The call was interrupted before it began.", params=params), run)
+    conclude(call, Refused("cancelled", "The call was interrupted.", params=params), run)
     raise error
 
 
@@ -153,17 +151,29 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
     )  # fmt: skip
 
 
-def _record(event: ToolInvoked, run: Run) -> None:
-    """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there."""
+def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) -> None:
+    """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there.
+
+    What a success changed is kept in the same breath: Ctrl-C in between must not make the log lie.
+    """
     try:
+        _decide(event, savepoint)
         run.session.record(event)
     except BaseException as error:
+        _decide(event, savepoint)
         log = run.session[ToolInvoked]
         if log.latest() is not event:
             log.append(event)
         if not isinstance(error, ReducerError):
             raise
         logger.exception("A reducer failed on ToolInvoked")
+
+
+def _decide(event: ToolInvoked, savepoint: Savepoint | None) -> None:
+    if savepoint is not None:
+        savepoint.settled = True
+        if event.success:
+            savepoint.keep()
 
 
 __all__ = ["abort", "conclude", "settle"]
