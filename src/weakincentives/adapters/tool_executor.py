@@ -187,7 +187,7 @@ class _Turn:
         batch: list[ToolCall] = []
         for call in self._calls:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
-            if bound is not None and bound.tool.annotations.read_only:
+            if bound is not None and bound.tool.annotations.read_only and all(map(_overlaps, bound.policies)):
                 batch.append(call)
                 if len(batch) == _MAX_TOGETHER:
                     yield from self._open(batch)
@@ -240,6 +240,10 @@ class _Turn:
         if self._ended is not None:
             raise self._ended
         return self.replies
+
+
+def _overlaps(policy: object) -> bool:
+    return getattr(policy, "overlaps", False) is True
 
 
 _MAX_TOGETHER = 16
