@@ -129,6 +129,11 @@ def ok(text: str = "done") -> ToolResult[Any]:
     return ToolResult(text, None)
 
 
+def fine(params: Go) -> ToolResult[Any]:
+    """A handler that has nothing to do."""
+    return ok()
+
+
 def binding(resource_type: type[Any], made: Callable[[], object], **options: Any) -> dict[Any, object]:
     """`resources=` with one provider."""
     return {resource_type: Binding(resource_type, lambda _: made(), **options)}

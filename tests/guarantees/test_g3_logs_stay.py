@@ -12,7 +12,7 @@ from tests.world import Go, Note, World, change, make_tool, ok, outcomes
 from weakincentives.errors import SessionError
 from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
 from weakincentives.runtime import create_snapshot, restore_snapshot, transaction
-from weakincentives.session import SlicePolicy
+from weakincentives.session import SlicePolicy, append_all
 
 
 class Entry:
@@ -51,12 +51,9 @@ def test_log_entries_stay_however_the_call_ends(how: str) -> None:
 def test_a_slice_that_was_registered_as_a_log_stays() -> None:
     """A slice whose registration says LOG is not rolled back either."""
     world = World(make_tool(act))
-    world.session[str].register(str, lambda view, event: None, policy=SlicePolicy.STATE)
 
     class Line(str):
         __slots__ = ()
-
-    from weakincentives.session import append_all
 
     world.session[Line].register(Line, append_all, policy=SlicePolicy.LOG)
 
@@ -109,7 +106,7 @@ def test_a_handler_cannot_empty_the_log() -> None:
             case "seed":
                 context.session[ToolInvoked].seed([])
             case _:
-                context.session.reset(logs=True)  # pyright: ignore[reportAttributeAccessIssue]
+                context.session.reset(logs=True)  # pyright: ignore[reportCallIssue]
         return ok()
 
     world = World(make_tool(act), make_tool(clear, "clear"))

@@ -127,7 +127,8 @@ def test_a_tool_without_params_takes_nothing() -> None:
         return ok()
 
     world = World(Tool[None, Any](name="now", description="The time.", handler=now, max_repeats=None))
-    for arguments in (None, "", "{}", "null", {}, b"{}"):
+    nothing: list[Any] = [None, "", "{}", "null", {}, b"{}"]
+    for arguments in nothing:
         assert world.call("now", arguments).success, arguments
     for arguments in ('{"tz": 1}', {"tz": 1}, "[1]", "7", "nul"):
         assert world.call("now", arguments).outcome == "invalid", arguments

@@ -9,7 +9,7 @@ from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemory
 from ..prompt.events import Outcome
 from ..prompt.tool_context import ContextFields as _Fields
 from ..prompt.tool_context import ToolContext
-from ..resources import ToolScope
+from ..resources import ResourceContext, ToolScope
 from ..session import Session
 from .call import Request
 from .run import Run
@@ -65,7 +65,7 @@ class CallContext(_CallFields, ToolContext):
         """The resources; files are fenced like the session."""
         found = self._resources
         if found is None:
-            found = CallResources(self.scope(), self._guard())
+            found = CallResources(self.scope(), self._guard(), self._run.resources)
             _set_resources(self, found)
         return found
 
@@ -174,9 +174,10 @@ _ENDINGS: dict[Outcome, str] = {
 class CallResources:
     """A tool scope whose filesystems are fenced: what a handler gets here writes nothing once its call is over."""
 
-    __slots__ = ("_guard", "_guarded", "_scope")
+    __slots__ = ("_guard", "_guarded", "_scope", "shared")
 
-    def __init__(self, scope: ToolScope, guard: Guard) -> None:
+    def __init__(self, scope: ToolScope, guard: Guard, shared: ResourceContext) -> None:
+        self.shared = shared  # what outlives the call, for a transaction inside it
         self._scope = scope
         self._guard = guard
         self._guarded: dict[Any, Any] | None = None

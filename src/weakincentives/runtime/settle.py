@@ -9,6 +9,7 @@ from ..errors import ReducerError, RollbackError
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
+from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..results import ToolResult
 from .call import Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import CallContext
@@ -51,20 +52,22 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
 
 def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     """End a call that was not admitted: one event, one answer, nothing to undo."""
-    result: ToolResult[Any] = ToolResult.error(refused.text)
+    text = refused.text
+    result: ToolResult[Any] = ToolResult.error(text)
     params = call.arguments if refused.params is None else refused.params
     call_id = call.id if isinstance(call.id, str) else ""
     if not isinstance(call.name, str) or not call_id:  # events are typed, models are not
         call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
-    event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
+    if len(text) > DEFAULT_MAX_RESULT_CHARS:
+        text = run.cuts.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS)
+    event = _event(call, params, Ran(result, refused.outcome), text, NO_CHANGES, None, run)
     failed = _tell(event, run)
     _record(event, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
+    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, text)
     if failed is not None and not isinstance(failed, Exception):
         raise failed
-    return ToolReply(
-        call_id, refused.text, result, refused.outcome, refused.outcome in _UNEXPECTED, duplicate=refused.duplicate
-    )
+    outcome = refused.outcome
+    return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED, refused.duplicate)
 
 
 def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolReply:

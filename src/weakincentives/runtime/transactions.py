@@ -10,15 +10,15 @@ from ..errors import RollbackError, SessionError
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
-from ..resources import ResourceContext, ResourceRegistry
+from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from .locks import CallLock, Holding, current_holding, in_order, lock_of
+from .locks import CallLock, Holding, in_order, living_holding, lock_of
 from .redaction import text_of
 
 logger = logging.getLogger(__name__)
 
-Resources = ResourceContext | PromptResources | ResourceRegistry
-"""Whatever holds resources; their snapshotables take part."""
+Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
+"""Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
 
 
 class CompositeSnapshot(NamedTuple):
@@ -66,7 +66,7 @@ class Savepoint(Holding):
         self, session: Session, resources: ResourceContext | None, locks: tuple[CallLock, ...] | None = None
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
-        outer = self._outer = current_holding()
+        outer = self._outer = living_holding()
         if locks is None:
             locks = locks_of(session, resources)
         self._locks = locks if outer is None else outer.others(locks)
@@ -264,6 +264,9 @@ def context_of(resources: Resources | None) -> ResourceContext | None:
         return resources.context
     if isinstance(resources, ResourceRegistry):
         return resources.open().open()
+    shared = getattr(resources, "shared", None)  # a handler's own `context.resources`
+    if isinstance(shared, ResourceContext):
+        return shared
     raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
 
 
