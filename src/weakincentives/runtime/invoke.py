@@ -132,11 +132,15 @@ def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
+_MAX_ERROR_CHARS = 64 * 1024
+"""What is read of an exception's text: some carry a whole file."""
+
+
 def internal_error(error: BaseException, run: Run) -> str:
     """What the model reads of an unexpected exception: its text without credentials, or nothing of it."""
     if run.hide_errors:
         return "Internal error"
-    text = redact(text_of(error)) or type(error).__name__
+    text = redact(text_of(error)[:_MAX_ERROR_CHARS]) or type(error).__name__
     kind = "TypeError: " if isinstance(error, TypeError) else ""  # the handler's code is wrong, not the data
     return f"Internal error: {kind}{text}"
 
