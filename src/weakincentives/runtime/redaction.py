@@ -18,7 +18,7 @@ _SECRETS = re.compile(
   | \b(?:sk|pk|rk|xox[abprs]|ghp|gho|ghu|ghs|github_pat|glpat|npm|hf|dop_v1|shpat)[-_][A-Za-z0-9_-]{12,}
   | \bAIza[0-9A-Za-z_-]{30,}
   | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
-  | \beyJ[A-Za-z0-9_-]{8,1024}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]*             # a JSON web token
+  | \beyJ[A-Za-z0-9_-]{8,256}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]*             # a JSON web token
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
