@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +15,7 @@ from typing import Any, NoReturn
 import pytest
 from tests.world import UNDONE, Go, Note, World, change, make_tool, ok
 
+from weakincentives.budget import Budget, BudgetTracker
 from weakincentives.dbc import ensure, require
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import (
@@ -20,12 +23,15 @@ from weakincentives.errors import (
     DeadlineExceededError,
     NoEffect,
     PromptEvaluationError,
+    ResourcesClosedError,
     RollbackError,
+    StaleCallError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
+from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import Decision, Tool, ToolAnnotations, ToolContext, ToolInvoked, ToolResult
-from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime import Heartbeat, RunContext, Session, ToolCall
 from weakincentives.session import Append, SliceOp
 from weakincentives.testing import FakeClock
 
@@ -76,6 +82,7 @@ class Row:
     executor: dict[str, Any] = field(default_factory=dict[str, Any])
     tools: Sequence[Tool[Any, Any]] = ()
     duplicate: bool = False
+    soon: float | None = None
     reply_id: str = "call-1"
 
 
@@ -134,6 +141,12 @@ def helper(number: int) -> int:
 async def change_later(params: Go, *, context: ToolContext) -> ToolResult[Any]:
     await asyncio.sleep(0)
     change(context)
+    return ok()
+
+
+async def change_and_sleep(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+    change(context)
+    await asyncio.sleep(10)
     return ok()
 
 
@@ -357,6 +370,17 @@ ROWS = [
         fine, prepare=no_snapshot, tool={"annotations": READ_ONLY}, is_error=True,
         log=[("ERROR", "A read-only call of act could not be settled")]),
     # Limits.
+    Row("a handler that takes too long", "timeout",
+        f"Tool 'act' did not finish within 0.05 s and was stopped.\nTry a smaller step.\n{UNDONE}",
+        change_then(lambda: time.sleep(0.4)), tool={"timeout": 0.05}),
+    Row("an async handler that takes too long", "timeout",
+        f"Tool 'act' did not finish within 0.05 s and was stopped.\nTry a smaller step.\n{UNDONE}",
+        change_and_sleep, tool={"timeout": 0.05}),
+    Row("a handler that ends in time", "succeeded", "done", change_then(ok), tool={"timeout": 10}, kept=True),
+    Row("a worker thread", "succeeded", "done", change_then(ok), tool={"isolation": "thread"}, kept=True),
+    Row("a deadline inside the handler", "deadline",
+        f"The deadline passed while 'act' was running, so it was stopped.\n{UNDONE}",
+        change_then(lambda: time.sleep(0.4)), soon=0.05),
     Row("a long result", "succeeded",
         f"{'x' * 1000}\n[Cut: 1000 of 1500 characters shown. "
         'Call read_tool_result(call_id="call-1", offset=1000) to read on.]',
@@ -370,7 +394,10 @@ ROWS = [
 
 
 def world_of(row: Row) -> World:
-    world = World(make_tool(row.handler, **row.tool), *row.tools, policies=row.policies, **row.executor)
+    options = dict(row.executor)
+    if row.soon is not None:
+        options["deadline"] = Deadline.after(timedelta(seconds=row.soon))
+    world = World(make_tool(row.handler, **row.tool), *row.tools, policies=row.policies, **options)
     for call in row.before:
         world.executor.execute(call)
     if row.prepare is not None:
@@ -443,10 +470,10 @@ def test_a_call_that_cannot_be_undone(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_table_has_every_outcome_of_this_step() -> None:
-    """The table covers all outcomes but those of the ledger, of timeouts and of undo failures."""
+    """The table covers all outcomes but those of the ledger."""
     assert {row.outcome for row in ROWS} == {
         "succeeded", "failed", "unknown_tool", "invalid", "refused", "deadline", "cancelled", "crashed", "undone",
-        "expanded",
+        "expanded", "timeout",
     }  # fmt: skip
 
 
@@ -490,3 +517,74 @@ def test_events_carry_what_a_success_changed() -> None:
     assert (event.prompt_name, event.adapter, event.session_id) == ("world", "str", world.session.session_id)
     assert event.params == Go("well")
     assert event is world.heard[0]
+
+
+@pytest.mark.parametrize("how", ["ok", "error", "ctrl-c", "timeout"])
+def test_handles_end_with_their_call(how: str) -> None:
+    """Once a call is over, writes through its session, dispatcher and files raise, whichever way it ended."""
+    kept: list[tuple[ToolContext, Any]] = []
+
+    def handler(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+        kept.append((context, context.filesystem))
+        _ = context.session
+        if how == "ctrl-c":
+            raise KeyboardInterrupt
+        if how == "timeout":
+            time.sleep(0.3)
+        return ok() if how == "ok" else ToolResult.error("No.")
+
+    world = World(make_tool(handler, timeout=0.05 if how == "timeout" else None))
+    with contextlib.suppress(KeyboardInterrupt):
+        world.call()
+    before = world.picture()
+    ((context, files),) = kept
+    for write in (
+        lambda: context.session[Note].append(Note("late")),
+        lambda: context.session.dispatch(Note("late")),
+        lambda: context.session.dispatcher.dispatch(Note("late")),
+        lambda: files.write("kept.txt", "late"),
+        lambda: files.delete("kept.txt"),
+    ):
+        with pytest.raises(StaleCallError, match="This call is over"):
+            write()
+    assert world.picture() == before
+
+
+def test_handles_that_are_asked_for_late_have_ended_too() -> None:
+    """A handle that a handler asks for only after its call is over never works."""
+    kept: list[ToolContext] = []
+
+    def handler(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+        kept.append(context)
+        return ok()
+
+    World(make_tool(handler)).call()
+    with pytest.raises(StaleCallError):
+        kept[0].session[Note].append(Note("late"))
+    with pytest.raises(ResourcesClosedError):
+        kept[0].resources.get(Filesystem)
+
+
+def test_the_context_knows_its_call() -> None:
+    """A handler finds the call's id and name, the prompt, the adapter and the run's limits in its context."""
+    seen: list[ToolContext] = []
+
+    def handler(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+        seen.append(context)
+        context.beat()
+        assert (context.call_id, context.tool_name, context.idempotency_key) == ("call-1", "act", None)
+        return ok()
+
+    heartbeat, run_context, tracker = Heartbeat(), RunContext(), BudgetTracker(Budget(max_total_tokens=10))
+    world = World(
+        make_tool(handler), adapter="adapter", heartbeat=heartbeat, run_context=run_context, budget_tracker=tracker
+    )
+    world.call()
+    (context,) = seen
+    assert heartbeat.count == 1
+    assert context.run_context is run_context
+    assert context.budget_tracker is tracker
+    assert (context.adapter, context.deadline) == ("adapter", None)
+    assert context.prompt is not None
+    assert context.rendered_prompt is not None
+    assert world.events[0].run_context is run_context
