@@ -133,11 +133,13 @@ class ToolExecutor:
                 asyncio.ensure_future(_asettling(done, self._run, call, before))
                 for call, before, done in _chained(batch)
             ]
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:  # all of them are stopped, each is answered
+                for task in tasks:
+                    task.cancel()
             for call, task in zip(batch, tasks, strict=True):
                 await turn.atake(call, task)
-                if turn.ended:
-                    for later in tasks:
-                        later.cancel()
         return turn.finish()
 
     def close(self) -> None:
@@ -207,11 +209,14 @@ class _Turn:
         batch: list[ToolCall] = []
         for call in self._calls:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
-            if bound is not None and bound.tool.annotations.read_only:
+            if bound is not None and bound.tool.annotations.read_only and all(map(_overlaps, bound.policies)):
                 if any(_alike(call, other) for other in batch):
                     yield from self._open(batch)
                     batch = []
                 batch.append(call)
+                if len(batch) == _MAX_TOGETHER:
+                    yield from self._open(batch)
+                    batch = []
                 continue
             yield from self._open(batch)
             batch = []
@@ -273,12 +278,22 @@ class _Turn:
         return self.replies
 
 
+def _overlaps(policy: object) -> bool:
+    return getattr(policy, "overlaps", False) is True
+
+
+_MAX_TOGETHER = 16
+"""How many read-only calls run at once; a model may ask for hundreds."""
+
 _NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
 
 
 def _alike(one: ToolCall, other: ToolCall) -> bool:
     """Whether their order matters although both only read: to duplicates, and to repetitions that are counted."""
-    return one.id == other.id or (one.name == other.name and one.arguments == other.arguments)
+    try:
+        return bool(one.id == other.id or (one.name == other.name and one.arguments == other.arguments))
+    except Exception:  # noqa: BLE001 - arguments may be a mapping of somebody else's making
+        return True
 
 
 def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None], Future[None]]]:

@@ -34,6 +34,9 @@ class SequentialDependencyPolicy:
 
     __slots__ = ("_index", "dependencies")
 
+    overlaps = True
+    """Calls of read-only tools do not change what it answers."""
+
     def __init__(self, dependencies: Mapping[str, Collection[str]]) -> None:
         self.dependencies: Mapping[str, tuple[str, ...]] = {
             name: _ordered(name, required) for name, required in dependencies.items()

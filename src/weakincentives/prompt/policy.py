@@ -50,6 +50,9 @@ class ToolPolicy(Protocol):
 
     `check` is pure: it gets a read-only context. A policy that raises, or returns anything else than is named
     here, refuses the call. A policy may also have `on_result` (see `ResultPolicy`).
+
+    Read-only calls of one turn overlap only under policies that say `overlaps = True`: one that counts calls would be
+    asked about all of them before any is on record.
     """
 
     def check(self, tool_name: str, params: Any, context: ToolContext) -> str | Decision | None:

@@ -85,6 +85,9 @@ class ReadBeforeWritePolicy:
 
     __slots__ = ("path_field", "reads", "writes")
 
+    overlaps = True
+    """Reading a file never makes it refuse the reading of another."""
+
     def __init__(
         self,
         *,

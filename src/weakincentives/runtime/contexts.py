@@ -11,7 +11,7 @@ from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemory
 from ..prompt.events import Outcome
 from ..prompt.tool_context import ContextFields as _Fields
 from ..prompt.tool_context import ToolContext
-from ..resources import ToolScope
+from ..resources import ResourceContext, ToolScope
 from ..session import Session
 from .call import Request
 from .ledger.held import Held
@@ -74,7 +74,7 @@ class CallContext(_CallFields, ToolContext):
         """The resources; files are fenced like the session."""
         found = self._resources
         if found is None:
-            found = CallResources(self.scope(), self.guard())
+            found = CallResources(self.scope(), self.guard(), self._run.resources)
             _set_resources(self, found)
         return found
 
@@ -107,15 +107,17 @@ class CallContext(_CallFields, ToolContext):
     def end(self, outcome: Outcome) -> None:
         """Close what was built for the call, then refuse all further writes."""
         scope = self._scope
-        if scope is not None:
-            scope.close()
-        reason = _ENDINGS.get(outcome, "it returned")
-        _set_over(self, reason)
-        if self._scope is not scope and self._scope is not None:
-            self._scope.close()
-        fence = self._fence
-        if fence is not None and self._writes:
-            cast("Fence", fence).close(reason)
+        try:
+            if scope is not None:
+                scope.close()
+        finally:
+            reason = _ENDINGS.get(outcome, "it returned")
+            _set_over(self, reason)
+            if self._scope is not scope and self._scope is not None:
+                self._scope.close()
+            fence = self._fence
+            if fence is not None and self._writes:
+                cast("Fence", fence).close(reason)
 
     def beat(self) -> None:
         """Say that the work is alive; `StaleCallError` once the call is over, so that no lease is kept for nothing."""
@@ -209,9 +211,10 @@ _ENDINGS: dict[Outcome, str] = {
 class CallResources:
     """A tool scope whose filesystems are fenced: what a handler gets here writes nothing once its call is over."""
 
-    __slots__ = ("_guard", "_guarded", "_scope")
+    __slots__ = ("_guard", "_guarded", "_scope", "shared")
 
-    def __init__(self, scope: ToolScope, guard: Guard) -> None:
+    def __init__(self, scope: ToolScope, guard: Guard, shared: ResourceContext) -> None:
+        self.shared = shared  # what outlives the call, for a transaction inside it
         self._scope = scope
         self._guard = guard
         self._guarded: dict[Any, Any] | None = None

@@ -28,7 +28,7 @@ from ..results import ToolResult
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import CallContext
 from .gate import gate
-from .invoke import interrupted, invoke, start, too_late
+from .invoke import invoke, start, too_late, unopened
 from .once import Once
 from .parse import parse
 from .run import Run
@@ -45,6 +45,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
     """
     try:
         admitted = gate(parse(call, run), run)
+        savepoint = run.savepoint()
     except Refused as refused:
         try:
             if before is not None:
@@ -52,17 +53,13 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         finally:
             reply = conclude(call, refused, run)
         return reply
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C in a policy, say: recorded, then passed on
+        return abort(call, None, error, run)
 
     request, read_only = admitted.request, admitted.tool.annotations.read_only
-    savepoint = run.savepoint()
     try:
         if not savepoint.open_now(read_only):
             await waiting.open(savepoint, shared=read_only, seconds=run.remaining())
-    except OutOfTime:
-        return conclude(call, Refused("deadline", too_late(admitted.tool).result.message, params=request.params), run)
-    except BaseException as error:  # noqa: BLE001 - answered and recorded; what must propagate does
-        return abort(request, error, run)
-    try:
         around = savepoint.around()
         context = savepoint.call = CallContext(request, run, not read_only, around)
         once = None if admitted.tool.idempotency is None else Once(admitted, context, run, waiting)
@@ -80,6 +77,13 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         if around is not None:
             return _settle_inside(around, admitted, ran, context, savepoint, run)
         return settle(admitted, ran, context, savepoint, run)
+    except OutOfTime:
+        return conclude(call, Refused("deadline", too_late(admitted.tool).result.message, params=request.params), run)
+    except BaseException as error:
+        if savepoint.settled:
+            raise
+        savepoint.undo()
+        return abort(call, request.params, error, run)
     finally:
         savepoint.close()
 
@@ -113,8 +117,8 @@ async def _begin_to_write(  # noqa: PLR0917 - what the one call above has
             await waiting.open(savepoint, shared=False, seconds=run.remaining())
     except OutOfTime:
         return too_late(admitted.tool)
-    except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
-        return interrupted(error)
+    except BaseException as error:  # noqa: BLE001 - settled like what a handler raises
+        return unopened(error, admitted, run)
     return ran
 
 

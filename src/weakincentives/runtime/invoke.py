@@ -23,7 +23,7 @@ from ..run_context import RunContext
 from .call import Admitted, Ran, make
 from .contexts import CallContext
 from .processes import Job
-from .redaction import redact
+from .redaction import redact, text_of
 from .run import Run
 from .waiting import Limits, OutOfTime, Waiting, finished
 
@@ -87,16 +87,17 @@ async def invoke(
 
 def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
     """What an exception means: an expected failure, a bug, the end of the evaluation or of the program."""
+    text = text_of(error) or type(error).__name__
     if isinstance(error, ToolError):
-        logger.info("Tool %s failed: %s", tool.name, error, extra=run.log_extra)
-        return Ran(ToolResult.error(str(error)), "failed", error)
+        logger.info("Tool %s failed: %s", tool.name, text, extra=run.log_extra)
+        return Ran(ToolResult.error(text), "failed", error)
     if isinstance(error, VisibilityExpansionRequired):
-        return Ran(ToolResult.error(str(error)), "expanded", error, error)
+        return Ran(ToolResult.error(text), "expanded", error, error)
     if isinstance(error, PromptEvaluationError):
-        return Ran(ToolResult.error(f"The evaluation ended: {error}"), "crashed", error, error)
+        return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, error)
     if isinstance(error, DeadlineExceededError):
         ended = PromptEvaluationError(
-            f"The deadline passed inside tool '{tool.name}': {error}", prompt_name=run.prompt_name, phase="deadline"
+            f"The deadline passed inside tool '{tool.name}': {text}", prompt_name=run.prompt_name, phase="deadline"
         )
         ended.__cause__ = error
         return Ran(ToolResult.error("The deadline has passed."), "deadline", error, ended)
@@ -108,6 +109,15 @@ def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
 def interrupted(error: BaseException) -> Ran:
     """The end of a call whose run is being stopped."""
     return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)
+
+
+def unopened(error: BaseException, admitted: Admitted, run: Run) -> Ran:
+    """The end of a call that ran, but then could not begin to write."""
+    if not isinstance(error, Exception):
+        return interrupted(error)
+    name = admitted.tool.name
+    logger.error("A read-only call of %s could not be settled", name, exc_info=error, extra=run.log_extra)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
 def _ended(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
@@ -126,11 +136,15 @@ def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
+_MAX_ERROR_CHARS = 64 * 1024
+"""What is read of an exception's text: some carry a whole file."""
+
+
 def internal_error(error: BaseException, run: Run) -> str:
     """What the model reads of an unexpected exception: its text without credentials, or nothing of it."""
     if run.hide_errors:
         return "Internal error"
-    text = redact(str(error)) or type(error).__name__
+    text = redact(text_of(error)[:_MAX_ERROR_CHARS]) or type(error).__name__
     kind = "TypeError: " if isinstance(error, TypeError) else ""  # the handler's code is wrong, not the data
     return f"Internal error: {kind}{text}"
 
@@ -160,4 +174,4 @@ def _handle(
     return finished(read_handler(handler).call(params, context))
 
 
-__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late"]
+__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late", "unopened"]

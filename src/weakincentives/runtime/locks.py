@@ -166,9 +166,19 @@ class Holding:
     _token: Token[Holding | None]
 
     def __init__(self, locks: tuple[CallLock, ...]) -> None:
-        outer = self._outer = current_holding()
+        outer = self._outer = living_holding()
         self._locks = locks if outer is None else outer.inside(locks)
         self._held = self._shared = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has its locks now."""
+        return self._held
+
+    @property
+    def outer(self) -> Holding | None:
+        """What the call around this one holds."""
+        return self._outer
 
     def holds(self, lock: CallLock) -> bool:
         """Whether this call, or one around it, has the lock and is still running."""
@@ -290,6 +300,14 @@ def _number(lock: CallLock) -> int:
 
 _current: ContextVar[Holding | None] = ContextVar("weakincentives_holding", default=None)
 current_holding = _current.get
-"""What the call around this code holds, or None."""
 
-__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "current_holding", "in_order", "lock_of"]
+
+def living_holding() -> Holding | None:
+    """What the call around this code holds, or None; calls that ended in another context are passed over."""
+    holding = current_holding()
+    while holding is not None and not holding.is_held:
+        holding = holding.outer
+    return holding
+
+
+__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "in_order", "living_holding", "lock_of"]

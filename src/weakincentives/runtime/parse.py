@@ -19,22 +19,27 @@ def parse(call: ToolCall, run: Run) -> Request:
     if not isinstance(call_id, str) or not call_id:
         raise Refused("invalid", "The call has no id, so it was not run.\nSend every call with an id of its own.")
     if not run.memory.is_new(call_id):
-        raise Refused("invalid", f"The id {call_id!r} was used before, so this call was not run.", duplicate=True)
+        text = f"The id {call_id[:100]!r} was used before, so this call was not run."
+        raise Refused("invalid", text, duplicate=True)
     bound = run.tools.get(name) if isinstance(name, str) else None
     if bound is None:
         raise Refused("unknown_tool", _unknown(name, run.tools))
     if bound.tool.handler is None:
         raise Refused("refused", f"Tool '{name}' has no handler here, so it cannot be called.\nUse another tool.")
+    if arguments is None or (type(arguments) is str and not arguments):
+        arguments = "{}"
     try:
-        params = bound.tool.parse("{}" if arguments is None or arguments == "" else arguments)
+        params = bound.tool.parse(arguments)
     except ParseError as error:
         raise Refused("invalid", error_text(error, f"tool '{name}'")) from None
+    except Exception:  # noqa: BLE001 - a mapping of somebody else's making, or an object that is none
+        raise Refused("invalid", f"The arguments of '{name}' cannot be read.\nSend them as a JSON object.") from None
     return make(Request, (call, bound, params))
 
 
 def _unknown(name: object, known: Iterable[str]) -> str:
     names = list(known)
-    asked = str(name)[:100]
+    asked = name[:100] if isinstance(name, str) else type(name).__name__
     near = get_close_matches(asked, names, n=3, cutoff=0.5)
     listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
     hint = f"Did you mean: {', '.join(near)}?\n" if near else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, final
@@ -126,11 +127,23 @@ class CallMemory:
 
     def repeats(self, name: str, arguments: object) -> int:
         """How many times in a row exactly this was asked for, this time included."""
+        if arguments is not None and type(arguments) is not str:
+            arguments = _as_text(arguments)
         if arguments == self._arguments and name == self._name:
             self._repeats += 1
         else:
             self._name, self._arguments, self._repeats = name, arguments, 1
         return self._repeats
+
+
+def _as_text(arguments: object) -> object:
+    """Arguments that can be compared later, whatever their owner does with them; equal to nothing if they cannot."""
+    if isinstance(arguments, bytes):
+        return arguments
+    try:
+        return json.dumps(arguments, sort_keys=True, default=dict)
+    except Exception:  # noqa: BLE001 - a mapping of somebody else's making
+        return object()
 
 
 __all__ = ["CallMemory", "Run"]

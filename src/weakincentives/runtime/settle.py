@@ -9,10 +9,11 @@ from ..errors import ReducerError, RollbackError
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
+from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..results import ToolResult
-from .call import KEPT, Admitted, Ran, Refused, Request, ToolCall, ToolReply, make
+from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
 from .contexts import CallContext
-from .invoke import internal_error
+from .invoke import internal_error, interrupted
 from .reply import reply_text
 from .run import Run
 from .transactions import Savepoint
@@ -28,20 +29,22 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
     text = ""
     if ran.outcome in KEPT:
         ran, text = _accept(admitted, ran, context, run)
-    context.end(ran.outcome)
+    try:
+        context.end(ran.outcome)
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C while resources were closed; raised when all is undone
+        ran = _interrupted(error, ran)
     changes = savepoint.changes()
     if ran.outcome not in KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
-    told = run.tell(event)
-    if told.errors and ran.outcome in KEPT:
-        ran = _unheard(told.errors[0][1], ran, run)
-        ran, text = _undo(admitted, ran, changes, savepoint, run)
-        event = _event(call, params, ran, text, changes, admitted.started, run)
+    failed = _tell(event, run)
+    if failed is not None:
+        heard, ran = ran, _unheard(failed, ran, run)
+        if heard.outcome in KEPT:
+            ran, text = _undo(admitted, ran, changes, savepoint, run)
+            event = _event(call, params, ran, text, changes, admitted.started, run)
     result, outcome, _, raises = ran
-    if outcome in KEPT:
-        savepoint.keep()
-    _record(event, run)
+    _record(event, run, savepoint)
     if raises is not None:
         raise raises
     return make(ToolReply, (call.id, text, result, outcome, outcome in _UNEXPECTED, False))
@@ -49,14 +52,21 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
 
 def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     """End a call that was not admitted: one event, one answer, nothing to undo."""
-    result: ToolResult[Any] = ToolResult.error(refused.text)
+    text, outcome = refused.text, refused.outcome
+    result: ToolResult[Any] = ToolResult.error(text)
     params = call.arguments if refused.params is None else refused.params
-    event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
-    run.tell(event)
-    _record(event, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text, extra=run.log_extra)
     call_id = call.id if isinstance(call.id, str) else ""
-    return ToolReply(call_id, refused.text, result, refused.outcome, duplicate=refused.duplicate)
+    if not isinstance(call.name, str) or not call_id:  # events are typed, models are not
+        call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
+    if len(text) > DEFAULT_MAX_RESULT_CHARS:
+        text = run.cuts.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS)
+    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run)
+    failed = _tell(event, run)
+    _record(event, run)
+    logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
+    if failed is not None and not isinstance(failed, Exception):
+        raise failed
+    return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED, refused.duplicate)
 
 
 def answer_of(event: ToolInvoked) -> ToolReply:
@@ -66,14 +76,12 @@ def answer_of(event: ToolInvoked) -> ToolReply:
     return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in _UNEXPECTED)
 
 
-def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
-    """End an admitted call whose savepoint could not be opened; passes on what is not an ordinary error."""
+def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolReply:
+    """End a call that could not be carried out; passes on what is not an ordinary error."""
     if isinstance(error, Exception):
-        name = request.call.name
-        logger.error("The savepoint of a call of %s could not be opened", name, exc_info=error, extra=run.log_extra)
-        return conclude(request.call, Refused("crashed", internal_error(error, run), params=request.params), run)
-    text = "The call was interrupted before it began."
-    conclude(request.call, Refused("cancelled", text, params=request.params), run)
+        logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
+        return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)
+    conclude(call, Refused("cancelled", "The call was interrupted.", params=params), run)
     raise error
 
 
@@ -87,16 +95,40 @@ def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tup
         if bound.policies:
             notify_policies(bound.policies, admitted.tool.name, params, result, context)
         return ran, reply_text(admitted, result, run)
-    except Exception as error:  # noqa: BLE001 - reducers, policies and render() are users' code
-        return _broken(error, run), ""
+    except BaseException as error:  # noqa: BLE001 - reducers, policies and render() are users' code
+        return _broken(error, ran, run), ""
 
 
-def _broken(error: Exception, run: Run) -> Ran:
+def _broken(error: BaseException, ran: Ran, run: Run) -> Ran:
+    if not isinstance(error, Exception):
+        return _interrupted(error, ran)
     logger.error("A call succeeded but could not be completed", exc_info=error, extra=run.log_extra)
-    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
+    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
 
 
-def _unheard(error: Exception, ran: Ran, run: Run) -> Ran:
+def _interrupted(error: BaseException, ran: Ran) -> Ran:
+    """Ctrl-C around the handler: the call has not succeeded any more, and what interrupts it must propagate."""
+    if ran.outcome in KEPT:
+        return interrupted(error)
+    return ran if ran.raises is not None else ran._replace(raises=error)
+
+
+def _tell(event: ToolInvoked, run: Run) -> BaseException | None:
+    """Tell the subscribers; what went wrong first, if anything did."""
+    try:
+        errors = run.tell(event).errors
+    except BaseException as error:
+        if isinstance(error, Exception):  # the session may have a dispatcher of somebody else's making
+            logger.exception("An event could not be dispatched", extra=run.log_extra)
+        return error
+    return errors[0][1] if errors else None
+
+
+def _unheard(error: BaseException, ran: Ran, run: Run) -> Ran:
+    if not isinstance(error, Exception):
+        return _interrupted(error, ran)
+    if ran.outcome not in KEPT:
+        return ran
     text = f"The call was undone, because its event could not be delivered. {internal_error(error, run)}"
     return Ran(ToolResult.error(text), "undone", error, ran.raises)
 
@@ -109,8 +141,8 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
         return ran, ran.result.message
     try:
         text = reply_text(admitted, ran.result, run)
-    except Exception as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
-        ran = Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
+    except BaseException as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
+        ran = _broken(error, ran, run)
         text = ran.result.message
     return ran, f"{text}\n{changes.describe_undone()}" if changes else text
 
@@ -128,13 +160,29 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
     )  # fmt: skip
 
 
-def _record(event: ToolInvoked, run: Run) -> None:
-    """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there."""
+def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) -> None:
+    """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there.
+
+    What a success changed is kept in the same breath: Ctrl-C in between must not make the log lie.
+    """
     try:
+        _decide(event, savepoint)
         run.record(event)
-    except ReducerError:
+    except BaseException as error:
+        _decide(event, savepoint)
+        log = run.session[ToolInvoked]
+        if log.latest() is not event:
+            log.append(event)
+        if not isinstance(error, ReducerError):
+            raise
         logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
-        run.session[ToolInvoked].append(event)
+
+
+def _decide(event: ToolInvoked, savepoint: Savepoint | None) -> None:
+    if savepoint is not None:
+        savepoint.settled = True
+        if event.success:
+            savepoint.keep()
 
 
 __all__ = ["abort", "answer_of", "conclude", "settle"]

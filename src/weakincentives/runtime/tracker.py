@@ -19,7 +19,7 @@ from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import CallContext
 from .gate import gate
 from .run import Run
-from .settle import conclude, settle
+from .settle import abort, conclude, settle
 from .transactions import Resources, Savepoint, context_of
 
 
@@ -93,6 +93,8 @@ class PendingToolTracker:
             savepoint = None if read_only else self._open(request)
         except Refused as refused:
             return conclude(call, refused, self._run)
+        except BaseException as error:  # noqa: BLE001 - a participant that cannot be remembered, or Ctrl-C
+            return abort(call, request.params, error, self._run)
         self._pending[tool_use_id] = _Pending(admitted, savepoint)
         return None
 
@@ -119,8 +121,7 @@ class PendingToolTracker:
 
     def _open(self, request: Request) -> Savepoint:
         savepoint = self._run.savepoint()
-        writing = [item for item in self._pending.values() if item.savepoint is not None]
-        if writing or not savepoint.open_now():
+        if self._is_writing() or not savepoint.open_now():
             raise Refused(
                 "refused",
                 f"Another tool is still running, so '{request.call.name}' was not started.\n"
@@ -129,13 +130,19 @@ class PendingToolTracker:
             )
         return savepoint
 
+    def _is_writing(self) -> bool:
+        return any(item.savepoint is not None for item in self._pending.values())
+
     def _end(self, tool_use_id: str, ran: Ran) -> ToolReply | None:
         pending = self._pending.pop(tool_use_id, None)
         if pending is None:
             return None
         savepoint = pending.savepoint
         if savepoint is None:
-            savepoint = self._run.savepoint()
+            # While a writing tool is pending its locks are ours: hooks run in contexts of their own, so that cannot
+            # be seen from there.
+            writing = self._is_writing()
+            savepoint = Savepoint(self.session, self._run.resources, ()) if writing else self._run.savepoint()
             savepoint.open()
         try:
             context = CallContext(pending.admitted.request, self._run, True)

@@ -10,14 +10,15 @@ from ..errors import RollbackError, SessionError
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
-from ..resources import ResourceContext, ResourceRegistry
+from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from .locks import CallLock, Holding, current_holding, in_order, lock_of
+from .locks import CallLock, Holding, in_order, living_holding, lock_of
+from .redaction import text_of
 
 logger = logging.getLogger(__name__)
 
-Resources = ResourceContext | PromptResources | ResourceRegistry
-"""Whatever holds resources; their snapshotables take part."""
+Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
+"""Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
 
 
 class CompositeSnapshot(NamedTuple):
@@ -59,13 +60,13 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_mark", "_parts", "_session_snapshot", "session")
+    __slots__ = ("_context", "_decided", "_mark", "_parts", "_session_snapshot", "session", "settled")
 
     def __init__(
         self, session: Session, resources: ResourceContext | None, locks: tuple[CallLock, ...] | None = None
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
-        outer = self._outer = current_holding()
+        outer = self._outer = living_holding()
         if locks is None:
             locks = locks_of(session, resources)
         self._locks = locks if outer is None else outer.inside(locks)
@@ -73,6 +74,7 @@ class Savepoint(Holding):
         self.session = session
         self._context = resources
         self._decided = False
+        self.settled = False  # whether the call's event is on record
         self._session_snapshot: Snapshot | None = None
         self._parts: tuple[tuple[Any, Any], ...] = ()
         self._mark = 0
@@ -131,9 +133,13 @@ class Savepoint(Holding):
 
     def undo(self) -> None:
         """Bring everything back; `RollbackError` when a participant could not be, all others are."""
+        try:
+            if self._session_snapshot is not None:
+                _restore(self.session, self._context, self.snapshot())
+        except RollbackError:
+            self._decided = True  # closing would only fail once more
+            raise
         self._decided = True
-        if self._session_snapshot is not None:
-            _restore(self.session, self._context, self.snapshot())
 
     def start_over(self) -> None:
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
@@ -182,36 +188,50 @@ def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
         for part in parts:
             taken.append((part, part.snapshot()))  # noqa: PERF401 - what was taken must be known when one raises
     except BaseException:
-        for part, snapshot in reversed(taken):
-            part.release(snapshot)
+        _release_parts(tuple(taken))
         raise
     return tuple(taken)
 
 
 def _restore(session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot) -> None:
     causes: dict[str, BaseException] = {}
-    _attempt(causes, "session", lambda: session.restore(snapshot.session))
+    interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session))
     for part, taken in reversed(snapshot.parts):
-        _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken))
+        step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken))
+        interrupt = interrupt or step
     if context is not None and context.mark() != snapshot.mark:
-        _attempt(causes, "resources", lambda: context.discard(snapshot.mark))
+        interrupt = _attempt(causes, "resources", lambda: context.discard(snapshot.mark)) or interrupt
     if causes:
-        listed = "; ".join(f"{name}: {error}" for name, error in causes.items())
+        listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
         raise RollbackError(
             f"{len(causes)} of {len(snapshot.parts) + 1} participants could not be restored ({listed}). "
             "What they hold is not to be trusted: stop the run and look at them.",
             causes=causes,
         )
+    if interrupt is not None:
+        raise interrupt
 
 
-def _attempt(causes: dict[str, BaseException], name: str, step: Callable[[], None]) -> None:
-    """Every participant gets its turn, whatever the others did; Ctrl-C in the middle does not stop the round."""
-    try:
-        step()
-    except BaseException as error:
-        logger.exception("The %s could not be restored", name)
-        key = name if name not in causes else f"{name} {len(causes) + 1}"
-        causes[key] = error
+def _attempt(causes: dict[str, BaseException], name: str, step: Callable[[], None]) -> BaseException | None:
+    """Every participant gets its turn, whatever the others did.
+
+    Ctrl-C in the middle does not stop the round: what it broke off is done once more, and the interrupt returned.
+    """
+    interrupt: BaseException | None = None
+    for _ in range(2):
+        try:
+            step()
+        except Exception as error:  # participants are users' code
+            logger.exception("The %s could not be restored", name)
+            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error
+            return interrupt
+        except BaseException as error:  # noqa: BLE001 - raised when the round is over
+            interrupt = error
+        else:
+            return interrupt
+    assert interrupt is not None
+    causes[name if name not in causes else f"{name} {len(causes) + 1}"] = interrupt
+    return interrupt
 
 
 def _release(session: Session, snapshot: CompositeSnapshot) -> None:
@@ -233,7 +253,11 @@ def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
         changes = getattr(part, "changes", None)
         if changes is None:
             continue
-        changed = changes(taken)
+        try:
+            changed = changes(taken)
+        except Exception:  # participants are users' code, and this is only for the log
+            logger.exception("The changes of %s could not be told", type(part).__name__)
+            continue
         if isinstance(changed, FileChanges) and changed:
             found = changed if found is None else FileChanges(
                 (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
@@ -249,6 +273,9 @@ def context_of(resources: Resources | None) -> ResourceContext | None:
         return resources.context
     if isinstance(resources, ResourceRegistry):
         return resources.open().open()
+    shared = getattr(resources, "shared", None)  # a handler's own `context.resources`
+    if isinstance(shared, ResourceContext):
+        return shared
     raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
 
 
