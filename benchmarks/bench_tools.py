@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, make_dataclass
 from time import perf_counter
 from typing import Any, Literal
 
+from weakincentives.filesystem import Filesystem
+from weakincentives.filesystem.memory import InMemoryFilesystem
 from weakincentives.prompt import (
     QuotaPolicy,
     RateLimitPolicy,
+    ReadBeforeWritePolicy,
     SequentialDependencyPolicy,
     Tool,
     ToolContext,
@@ -69,19 +72,35 @@ def _session(calls: int) -> Session:
     return session
 
 
+def _context(calls: int) -> ToolContext:
+    fs = InMemoryFilesystem()
+    fs.write("plan.md", "a short file")
+    context = ToolContext(session=_session(calls), resources=ResourceRegistry.build({Filesystem: fs}))
+    for number in range(calls // 10):
+        fs.write(f"{number}.md", "seen")
+        _READ_FIRST.on_result("read_file", {"path": f"{number}.md"}, ToolResult.ok(None), context)
+    _READ_FIRST.on_result("read_file", {"path": "plan.md"}, ToolResult.ok(None), context)
+    return context
+
+
+_READ_FIRST = ReadBeforeWritePolicy()
+
+
 def _policies() -> Iterator[Row]:
-    few, many = ToolContext(session=_session(10)), ToolContext(session=_session(100_000))
-    policies: tuple[ToolPolicy, ...] = (
-        SequentialDependencyPolicy({"deploy": frozenset({"tool_1", "tool_2"})}),
-        RateLimitPolicy(10),
-        QuotaPolicy(1_000_000),
+    few, many = _context(10), _context(100_000)
+    cases: tuple[tuple[ToolPolicy, str], ...] = (
+        (SequentialDependencyPolicy({"deploy": frozenset({"tool_1", "tool_2"})}), "deploy"),
+        (RateLimitPolicy(10), "deploy"),
+        (QuotaPolicy(1_000_000), "deploy"),
+        (_READ_FIRST, "write_file"),
     )
-    for policy in policies:
-        policy.check("deploy", None, many)  # builds the index, once in the life of a session
+    for policy, name in cases:
+        params = {"path": "plan.md"}
+        assert policy.check(name, params, many) is None  # builds the index, once in the life of a session
         yield ratio(
             f"{type(policy).__name__}: 100,000 calls against 10",
-            lambda policy=policy: policy.check("deploy", None, many),
-            lambda policy=policy: policy.check("deploy", None, few),
+            lambda policy=policy, name=name, params=params: policy.check(name, params, many),
+            lambda policy=policy, name=name, params=params: policy.check(name, params, few),
             1.2,
             note="flat",
         )

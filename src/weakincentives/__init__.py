@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from .budget import Budget, BudgetTracker, TokenUsage
     from .deadlines import Deadline
     from .errors import ParseError, ToolValidationError, WinkError
+    from .prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, tool
     from .results import ToolResult
     from .run_context import Heartbeat, RunContext
     from .serde import dump, parse, schema
+    from .session import Session
 
 __version__ = "0.1.0"
 
@@ -23,15 +25,22 @@ _HOMES = {
     "BudgetTracker": "budget",
     "Deadline": "deadlines",
     "Heartbeat": "run_context",
+    "MarkdownSection": "prompt",
     "ParseError": "errors",
+    "Prompt": "prompt",
+    "PromptTemplate": "prompt",
     "RunContext": "run_context",
+    "Session": "session",
     "TokenUsage": "budget",
+    "Tool": "prompt",
+    "ToolContext": "prompt",
     "ToolResult": "results",
     "ToolValidationError": "errors",
     "WinkError": "errors",
     "dump": "serde",
     "parse": "serde",
     "schema": "serde",
+    "tool": "prompt",
 }
 
 
@@ -52,9 +61,15 @@ __all__ = [
     "BudgetTracker",
     "Deadline",
     "Heartbeat",
+    "MarkdownSection",
     "ParseError",
+    "Prompt",
+    "PromptTemplate",
     "RunContext",
+    "Session",
     "TokenUsage",
+    "Tool",
+    "ToolContext",
     "ToolResult",
     "ToolValidationError",
     "WinkError",
@@ -62,4 +77,5 @@ __all__ = [
     "dump",
     "parse",
     "schema",
+    "tool",
 ]

@@ -77,9 +77,10 @@ class ToolResult(Generic[ValueT]):
 
         Raises whatever the value's own `render()` raises, and `TypeError` when that gives no text.
         """
-        if self.value is None or self.exclude_value_from_context:
+        value = self.value
+        if value is None or self.exclude_value_from_context:
             return self.message
-        text = render_value(self.value)
+        text = value if type(value) is str else render_value(value)
         return f"{self.message}\n{text}" if text else self.message
 
 

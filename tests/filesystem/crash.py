@@ -71,6 +71,16 @@ def _wrap(name: str) -> Callable[..., Any]:
 for _name in CALLS:
     setattr(Faulty, _name, _wrap(_name))
 
+
+class NoLinks(Faulty):
+    """A filesystem without hard links, or a file that the user may not link."""
+
+    __slots__ = ()
+
+    def link(self, source: str, target: str, *, source_fd: int, target_fd: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+
 Picture = dict[str, tuple[object, ...]]
 
 
@@ -90,9 +100,9 @@ def picture(root: Path, *, exact: bool = True, links: bool = True) -> Picture:
             pending += [path / name for name in os.listdir(path) if path != root or name != ".wink"]
         details: tuple[object, ...] = (oct(info.st_mode), content)
         if exact:
-            links = info.st_nlink if links and stat.S_ISREG(info.st_mode) else 0
+            count = info.st_nlink if links and stat.S_ISREG(info.st_mode) else 0
             xattrs = {key: os.getxattr(path, key, follow_symlinks=False) for key in _xattrs(path)}
-            details += (info.st_mtime_ns, info.st_ino, links, xattrs)
+            details += (info.st_mtime_ns, info.st_ino, count, xattrs)
         found[str(path.relative_to(root))] = details
     return found
 
@@ -161,6 +171,7 @@ def everything(fs: Filesystem) -> list[Callable[[], object]]:
         lambda: fs.write("t", "a file now"),
         lambda: fs.move("d/sub", "moved/far/sub"),
         lambda: fs.write("moved/far/sub/two.txt", "2"),
+        lambda: fs.write("a.txt", "before the inner one"),
         nested,
         lambda: fs.copy("d", "copied/d"),
         lambda: fs.delete("ignored.log"),

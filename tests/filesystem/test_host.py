@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -12,15 +12,16 @@ from weakincentives.testing.filesystem import FilesystemContract
 
 
 class _OnDisk(FilesystemContract):
-    openat2: bool | None = None
-    _places: list[Path]
+    openat2: ClassVar[bool | None] = None
+    watch: ClassVar[Literal["scan"] | None] = None
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         self._factory = tmp_path_factory
 
     def make(self) -> HostFilesystem:
-        return HostFilesystem(self._factory.mktemp("root"), syscalls=Syscalls(openat2=self.openat2))
+        syscalls = Syscalls(openat2=self.openat2)
+        return HostFilesystem(self._factory.mktemp("root"), watch=self.watch, syscalls=syscalls)
 
 
 class TestByOpenat2(_OnDisk):
@@ -31,3 +32,9 @@ class TestByDirectoryHandles(_OnDisk):
     """We confine, one directory after the other."""
 
     openat2 = False
+
+
+class TestWatchingByScan(_OnDisk):
+    """Rollback from a copy instead of the journal."""
+
+    watch = "scan"

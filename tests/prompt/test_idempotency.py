@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -76,7 +77,11 @@ def test_keys_are_the_same_in_every_process() -> None:
     key = IdempotencyConfig().key_for("t", {"c": None, "a": "ü", "b": [1, 2.5]})
     for seed in ("1", "2"):
         found = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert found.stdout.strip() == key
 

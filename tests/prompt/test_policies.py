@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.prompt import (
@@ -20,6 +22,7 @@ from weakincentives.prompt import (
     ToolPolicy,
     ToolResult,
 )
+from weakincentives.prompt.history import CallIndex
 from weakincentives.prompt.policy import evaluate_policies, notify_policies
 from weakincentives.session import Session
 from weakincentives.testing import FakeClock
@@ -324,8 +327,6 @@ def test_checks_from_many_threads_agree() -> None:
 
 def test_a_check_reads_only_what_is_new() -> None:
     """The log is not scanned again: each event is added to the index once."""
-    from weakincentives.prompt.history import CallIndex
-
     seen: list[str] = []
     index: CallIndex[list[str]] = CallIndex(lambda: seen, lambda names, event: names.append(event.tool_name))
     context = context_of(*(called(f"t{number}") for number in range(100)))
@@ -334,3 +335,44 @@ def test_a_check_reads_only_what_is_new() -> None:
     context.session.dispatch(called("last"))
     assert index.ask(context.session, len) == 101
     assert len(seen) == 101
+
+
+def test_threads_add_each_event_once() -> None:
+    """Nobody who comes late with an older view makes the index start again."""
+    added: list[str] = []
+    index: CallIndex[list[str]] = CallIndex(list, lambda _, event: added.append(event.event_id))
+    session = Session()
+
+    def work() -> None:
+        for _ in range(300):
+            session.dispatch(called("a"))
+            index.ask(session, len)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(added) == len(set(added)) == 1200
+
+
+@given(st.lists(st.sampled_from(["succeeded", "failed", "refused", "replayed", "restore", "reset", "fork", "check"])))
+def test_the_index_agrees_with_counting(steps: list[Any]) -> None:
+    """Whatever happens to a session between checks, the answer is that of scanning its log."""
+    quota, order = QuotaPolicy(3), SequentialDependencyPolicy({"deploy": ["a"]})
+    session = Session()
+    start = session.snapshot()
+    for step in [*steps, "check"]:
+        if step == "restore":
+            session.restore(start)
+        elif step == "reset":
+            session.reset(logs=True)
+        elif step == "fork":
+            session = session.fork()
+            start = session.snapshot()
+        elif step == "check":
+            context, log = ToolContext(session=session), session[ToolInvoked].all()
+            assert (quota.check("a", None, context) is None) == (sum(event.admitted for event in log) < 3)
+            assert (order.check("deploy", None, context) is None) == any(event.success for event in log)
+        else:
+            session.dispatch(called("a", cast(Outcome, step)))

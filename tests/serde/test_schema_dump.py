@@ -180,3 +180,14 @@ def test_dumps_are_plain_json() -> None:
     assert dump({"x": float("inf"), "y": {1, 2}}) == {"x": "Infinity", "y": [1, 2]}
     assert dump_json({"a": (1, None)}, indent=None) == '{"a":[1,null]}'
     assert dump_json({"a": 1}, indent=2) == '{\n  "a": 1\n}'
+
+
+def test_a_default_without_json_form_is_left_out() -> None:
+    """The schema has the field, without a default that nobody could send, and nothing warns."""
+
+    @dataclass
+    class Odd:
+        n: int = field(default_factory=int)
+        thing: Any = object()  # noqa: RUF009 - that is the point
+
+    assert schema(Odd)["properties"] == {"n": {"type": "integer"}, "thing": {}}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future, wait
+from threading import Lock
 from typing import Any, Self, TypeVar, final
 
 from ..budget import BudgetTracker
@@ -17,7 +18,7 @@ from ..run_context import Heartbeat, RunContext
 from ..runtime.call import Refused, ToolCall, ToolReply
 from ..runtime.dispatch import dispatch
 from ..runtime.run import Run
-from ..runtime.settle import conclude
+from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, BLOCKING
 from ..session import Session
@@ -60,6 +61,7 @@ class ToolExecutor:
                     install(session)
         self._resources = prompt.resources
         self._entered = False
+        self._lock = Lock()
         self._run = Run(
             tools=rendered.tool_map,
             session=session,
@@ -95,8 +97,9 @@ class ToolExecutor:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
         Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
-        evaluation, the ones after it are answered as not run, and `on_reply` has seen all answers, that of the call
-        itself too, before it raises.
+        evaluation, or `on_reply` raises, the calls after it are answered as not run, and `on_reply` has seen all
+        answers before it raises. Ctrl-C waits for read-only calls that are overlapping; a second one does not, and
+        leaves it to them to record how they ended.
         """
         self._enter()
         turn = _Turn(calls, self._run, on_reply)
@@ -104,10 +107,12 @@ class ToolExecutor:
             if len(batch) == 1:
                 turn.take(batch[0], lambda call=batch[0]: _drive(dispatch(call, self._run, BLOCKING)))
                 continue
-            running: list[Threaded] = []
-            for call, before, done in _chained(batch):
-                running.append(Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b)))
+            running = [
+                Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
+                for call, before, done in _chained(batch)
+            ]
             for call, threaded in zip(batch, running, strict=True):
+                turn.wait(threaded.future)
                 turn.take(call, threaded.future.result)
         return turn.finish()
 
@@ -125,7 +130,7 @@ class ToolExecutor:
             ]
             try:
                 await asyncio.wait(tasks)
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # all of them are stopped, each is answered
                 for task in tasks:
                     task.cancel()
             for call, task in zip(batch, tasks, strict=True):
@@ -134,25 +139,32 @@ class ToolExecutor:
 
     def close(self) -> None:
         """Close what the evaluation's resources built; closing twice does nothing."""
-        if self._entered:
-            self._entered = False
+        if self._left():
             self._resources.__exit__(None, None, None)
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
-        if self._entered:
-            self._entered = False
+        if self._left():
             await self._resources.__aexit__(None, None, None)
 
+    def _left(self) -> bool:
+        with self._lock:
+            entered, self._entered = self._entered, False
+            return entered
+
     def _enter(self) -> None:
-        if not self._entered:
-            self._resources.__enter__()
-            self._entered = True
+        with self._lock:
+            if not self._entered:
+                self._resources.__enter__()
+                self._entered = True
 
     async def _aenter(self) -> None:
         if not self._entered:
             await self._resources.__aenter__()
-            self._entered = True
+            with self._lock:
+                first, self._entered = not self._entered, True
+            if not first:  # another task or thread was quicker
+                await self._resources.__aexit__(None, None, None)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -178,9 +190,14 @@ class _Turn:
         self._run = run
         self._on_reply = on_reply
         self._ended: BaseException | None = None
-        self.replies: list[ToolReply] = []
         self._recorded = run.session[ToolInvoked].count()
+        self.replies: list[ToolReply] = []
         run.memory.begin_turn()
+
+    @property
+    def ended(self) -> bool:
+        """Whether something must reach the caller once every id is answered."""
+        return self._ended is not None
 
     def batches(self) -> Iterable[Sequence[ToolCall]]:
         """Single calls, and runs of read-only ones; once the turn has ended the rest is answered as not run."""
@@ -188,6 +205,9 @@ class _Turn:
         for call in self._calls:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
             if bound is not None and bound.tool.annotations.read_only and all(map(_overlaps, bound.policies)):
+                if any(_alike(call, other) for other in batch):
+                    yield from self._open(batch)
+                    batch = []
                 batch.append(call)
                 if len(batch) == _MAX_TOGETHER:
                     yield from self._open(batch)
@@ -205,36 +225,47 @@ class _Turn:
         for call in batch:
             self._answer(conclude(call, Refused("cancelled", _NOT_RUN), self._run))
 
+    def wait(self, future: Future[ToolReply]) -> None:
+        """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
+        try:
+            wait([future])
+        except BaseException as error:
+            if self._ended is not None:
+                raise
+            self._ended = error
+            wait([future])
+
     def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
         try:
             reply = produce()
         except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
-            reply = self._end(call, error)
+            reply = self._interrupted(call, error)
         self._answer(reply)
 
-    async def atake(self, call: ToolCall, produce: Awaitable[ToolReply]) -> None:
+    async def atake(self, call: ToolCall, produce: Coroutine[Any, Any, ToolReply] | asyncio.Future[ToolReply]) -> None:
         try:
             reply = await produce
         except BaseException as error:  # noqa: BLE001 - as above
-            reply = self._end(call, error)
+            reply = self._interrupted(call, error)
         self._answer(reply)
 
-    def _end(self, call: ToolCall, error: BaseException) -> ToolReply:
-        """The answer to a call that ended the turn: what its event says, for that was recorded before it raised."""
+    def _interrupted(self, call: ToolCall, error: BaseException) -> ToolReply:
+        """The answer to a call that raised: what was recorded of it, or that it did not begin."""
         self._ended = self._ended or error
         for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
-            if event.call_id == call.id and event.result is not None:
-                return ToolReply(call.id, event.rendered_output, event.result, event.outcome)
-        return conclude(call, Refused("cancelled", "The call was interrupted."), self._run)
+            if event.call_id == call.id and event.outcome != "invalid":
+                return answer_of(event)
+        return conclude(call, Refused("cancelled", _NOT_RUN), self._run)
 
     def _answer(self, reply: ToolReply) -> None:
-        if not reply.duplicate:
-            self.replies.append(reply)
-            if self._on_reply is not None:
-                try:
-                    self._on_reply(reply)
-                except BaseException as error:  # noqa: BLE001 - as above
-                    self._ended = self._ended or error
+        if reply.duplicate:
+            return
+        self.replies.append(reply)
+        if self._on_reply is not None:
+            try:
+                self._on_reply(reply)
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._ended = self._ended or error
 
     def finish(self) -> list[ToolReply]:
         if self._ended is not None:
@@ -250,6 +281,14 @@ _MAX_TOGETHER = 16
 """How many read-only calls run at once; a model may ask for hundreds."""
 
 _NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
+
+
+def _alike(one: ToolCall, other: ToolCall) -> bool:
+    """Whether their order matters although both only read: to duplicates, and to repetitions that are counted."""
+    try:
+        return bool(one.id == other.id or (one.name == other.name and one.arguments == other.arguments))
+    except Exception:  # noqa: BLE001 - arguments may be a mapping of somebody else's making
+        return True
 
 
 def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None], Future[None]]]:

@@ -32,7 +32,7 @@ class Handle:
     def __enter__(self) -> int:
         return self.fd
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *_exc: object) -> None:
         if self._owned:
             self._owned = False
             with suppress(OSError):  # what was done through it is done
@@ -122,7 +122,7 @@ def explained(error: OSError, path: str, root: str) -> OSError:
                 f"{root} is on a read-only filesystem, so {path!a} was not changed; remount it writable."
             )
         case errno.EXDEV:
-            return refused(path, "is on another filesystem than the root")
+            return refused(path, "is on another filesystem, or on a lower layer of an overlay")
         case errno.ENAMETOOLONG:
             return refused(path, "has a name that is too long for this filesystem")
         case errno.ELOOP:
@@ -132,7 +132,7 @@ def explained(error: OSError, path: str, root: str) -> OSError:
         case None:
             return error
         case code:
-            return OSError(code, os.strerror(code), path)
+            return error if error.filename == path else OSError(code, os.strerror(code), path)
 
 
 __all__ = ["Confined", "Handle", "explained", "kind_of", "refused"]

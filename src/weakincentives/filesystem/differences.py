@@ -66,7 +66,9 @@ class Differences:
 
     def changes(self) -> FileChanges:
         """The answer, sorted."""
-        self._compare(ROOT, self._root)
+        pending = [(ROOT, self._root)]
+        while pending:
+            pending += self._compare(*pending.pop())
         return summary(self._added, self._changed, self._removed)
 
     def _rewind(self, record: Record) -> None:
@@ -98,43 +100,48 @@ class Differences:
             node.children[part] = node = node.child(part)
         node.children[name] = value
 
-    def _compare(self, path: str, before: Before) -> None:
+    def _compare(self, path: str, before: Before) -> list[tuple[str, Before]]:
+        """Note what differs here; what is to be compared further down."""
         if before.place == Place(path):  # the same thing, apart from the exceptions in it
-            for name, child in before.children.items():
-                self._compare(join(path, name), child)
-            return
+            return [(join(path, name), child) for name, child in before.children.items()]
         old = None if before.place is None else self._stat(before.place)
         new = self._stat(Place(path))
         if old is not None and new is not None and stat.S_IFMT(old[0]) == stat.S_IFMT(new[0]):
-            self._compare_alike(path, before, old, new)
-            return
+            return self._compare_alike(path, before, old, new)
         if old is not None:
             self._removed += self._all(path, before, old[0])
         if new is not None:
             self._added += self._all(path, Before(Place(path)), new[0])
+        return []
 
-    def _compare_alike(self, path: str, before: Before, old: tuple[int, int], new: tuple[int, int]) -> None:
+    def _compare_alike(
+        self, path: str, before: Before, old: tuple[int, int], new: tuple[int, int]
+    ) -> list[tuple[str, Before]]:
         assert before.place is not None
         if stat.S_ISDIR(old[0]):
             if old[0] != new[0]:
                 self._changed.append(f"{path}/")
             names = set(self._names(before.place)) | set(before.children) | set(self._names(Place(path)))
-            for name in names:
-                self._compare(join(path, name), before.child(name))
-        elif old[0] != new[0] or (old[1] != new[1] and not self._same(before.place, Place(path))):
+            return [(join(path, name), before.child(name)) for name in names]
+        if old[0] != new[0] or (old[1] != new[1] and not self._same(before.place, Place(path))):
             self._changed.append(path)
+        return []
 
     def _all(self, path: str, node: Before, mode: int) -> Iterator[str]:
-        if not stat.S_ISDIR(mode):
-            yield path
-            return
-        yield f"{path}/"
-        assert node.place is not None
-        for name in {*self._names(node.place), *node.children}:
-            child = node.child(name)
-            found = None if child.place is None else self._stat(child.place)
-            if found is not None:
-                yield from self._all(join(path, name), child, found[0])
+        """Everything at and below a node."""
+        pending = [(path, node, mode)]
+        while pending:
+            path, node, mode = pending.pop()
+            if not stat.S_ISDIR(mode):
+                yield path
+                continue
+            yield f"{path}/"
+            assert node.place is not None
+            for name in {*self._names(node.place), *node.children}:
+                child = node.child(name)
+                found = None if child.place is None else self._stat(child.place)
+                if found is not None:
+                    pending.append((join(path, name), child, found[0]))
 
     # --- looking at places
 

@@ -14,7 +14,7 @@ from . import state_dir
 from .confine import Confined
 from .journal import Journal
 from .state_dir import StateDir
-from .syscalls import HANDLE, Syscalls
+from .syscalls import DIRECTORY, HANDLE, Syscalls
 
 PATIENCE = 1.0
 """Seconds to wait for another writer of the same root."""
@@ -34,6 +34,7 @@ class Disk:
         "_journal",
         "_pid",
         "_state",
+        "device",
         "dirs",
         "durable",
         "hides",
@@ -47,6 +48,7 @@ class Disk:
         self.sys = sys
         self.root = os.path.realpath(root)
         self.root_fd = _open_root(sys, self.root)
+        self.device = sys.fstat(self.root_fd).st_dev
         self.dirs = Confined(sys, self.root_fd)
         self.durable = durable
         self.hides = state_dir.must_hide(sys, self.root_fd, self.root)
@@ -76,15 +78,32 @@ class Disk:
 
     def acquire(self) -> None:
         """Be the only writer; `JournalError` when another process stays in the way."""
+        self.check()
         if self._depth == 0:
             self._lock()
         self._depth += 1
+
+    def check(self) -> None:
+        """Raise `JournalError` in a forked child: the transaction is the parent's."""
+        if self.foreign:
+            raise JournalError(
+                f"{self.root} was opened before this process was forked; open a HostFilesystem in the child."
+            )
 
     def release(self) -> None:
         """Undo one `acquire`."""
         self._depth -= 1
         if self._depth == 0:
             self.state.unlock()
+
+    def sync(self, at: int) -> None:
+        """Wait until the directory is on the disk."""
+        with suppress(PermissionError):  # may be written, not read: no way to ask for it
+            fd = self.sys.open(".", DIRECTORY, dir_fd=at)
+            try:
+                self.sys.fsync(fd)
+            finally:
+                self.sys.close(fd)
 
     def inspect(self) -> StateDir | None:
         """Find what an earlier process left, wherever it is, and take it back; the one to use, if any."""
@@ -118,12 +137,6 @@ class Disk:
             self._state.forget()
 
     def _lock(self) -> None:
-        if self.root_fd < 0:
-            raise JournalError(f"The filesystem on {self.root} is closed; open it again.")
-        if self.foreign:
-            raise JournalError(
-                f"{self.root} was opened before this process was forked; open a HostFilesystem in the child."
-            )
         for _ in range(10):
             if self._state is None:
                 self._use(self._make())
@@ -134,7 +147,7 @@ class Disk:
             raise JournalError(f"The state directory of {self.root} keeps vanishing; stop what removes it.")
         self._depth += 1
         try:
-            if self.journal.pending():
+            if self.journal.pending() or self.state.watched():
                 self.recover()
         except BaseException:
             self.release()
@@ -143,7 +156,7 @@ class Disk:
 
     def _make(self) -> StateDir:
         try:
-            return state_dir.make(self.sys, self.root_fd, self.root)
+            return state_dir.make(self.sys, self.root_fd, self.root, durable=self.durable)
         except OSError as error:
             if error.errno == errno.EROFS:
                 raise ReadOnlyError(
@@ -159,7 +172,7 @@ class Disk:
         try:
             self.acquire()
         except JournalError:
-            if self.journal.pending():
+            if self.journal.pending() or self.state.watched():
                 raise
             return
         try:

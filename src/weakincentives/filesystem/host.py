@@ -30,6 +30,7 @@ from .paths import (
 from .protocol import FileChanges, Filesystem
 from .reading import HostReading
 from .savepoints import HostSnapshot
+from .scan import ScanTransactions
 from .staging import CHUNK, Staging
 from .syscalls import DIRECTORY, Syscalls
 from .text import encode
@@ -87,10 +88,12 @@ class HostFilesystem(HostReading):
     ) -> None:
         if watch not in {None, "scan"}:
             raise ValueError(f'watch must be None or "scan", got {watch!r}.')
+        if watch and read_only:
+            raise ValueError('watch="scan" keeps a copy on the disk, so it cannot be read_only; leave one out.')
         self._closed = True
         self._read_only = read_only
         self._disk = Disk(syscalls or Syscalls(), os.fspath(root), durable=durable)
-        self._transactions = Transactions(self._disk)
+        self._transactions = ScanTransactions(self._disk) if watch else Transactions(self._disk)
         self._staging = Staging(self._disk)
         try:
             if read_only:
@@ -109,7 +112,7 @@ class HostFilesystem(HostReading):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from threading import RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PathRefusedError, SnapshotError
 from .nodes import EMPTY, Directory, File, Node, compare, find, lookup, put, take
 from .paths import (
@@ -27,9 +28,6 @@ from .text import check_chunk_size, check_range, decode, encode
 from .touched import Period, TouchedLog
 from .views import ReadOnlyFilesystem, SubFilesystem
 from .walk import Tree
-
-if TYPE_CHECKING:
-    from ..clock import Clock
 
 
 @final
@@ -80,9 +78,7 @@ class InMemoryFilesystem(Searching):
     __slots__ = ("__weakref__", "_clock", "_lock", "_log", "_root")
 
     def __init__(self, files: Mapping[str, str | bytes] = MappingProxyType({}), *, clock: Clock | None = None) -> None:
-        if clock is None:
-            from ..clock import SYSTEM_CLOCK as clock  # noqa: PLC0415, N811 - not needed by those who bring their own
-        self._clock = clock
+        self._clock = SYSTEM_CLOCK if clock is None else clock
         self._lock = RLock()
         self._log = TouchedLog()
         self._root = Directory(EMPTY, self._clock.time())

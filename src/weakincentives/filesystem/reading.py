@@ -33,7 +33,7 @@ class Naming:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError) and (told := explained(error, self._path, self._disk.root)) is not error:
             raise told from error
 
@@ -109,9 +109,9 @@ class HostReading(Searching):
         if self._read_only:
             return True
         with Naming(self._disk, path):
-            at, name, rest = self._anchor(path)
+            at, name, _ = self._anchor(path)
             with at as fd:
-                if not rest and not self._disk.sys.access(".", os.W_OK, dir_fd=fd):
+                if not self._disk.sys.access(".", os.W_OK, dir_fd=fd):
                     return True
                 with suppress(FileNotFoundError):
                     return not self._may_replace(self._disk.sys.stat(name, dir_fd=fd), name, fd)

@@ -11,7 +11,7 @@ from typing import Final, final
 from .confine import Handle, refused
 from .disk import Disk
 from .paths import join
-from .syscalls import DIRECTORY
+from .syscalls import DIRECTORY, write_all
 
 CHUNK: Final = 1 << 20
 READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -37,7 +37,7 @@ class Staging:
         try:
             try:
                 for chunk in chunks:
-                    self._write(fd, chunk)
+                    write_all(self._sys, fd, chunk)
                 if old is None:
                     self._inherit(fd, at)
                 else:
@@ -65,6 +65,10 @@ class Staging:
                 self._mkdir(inner, at)
             if staged is not None:
                 self._sys.rename(staged, f"{inner}/{parts[-1]}", source_fd=fd, target_fd=fd)
+            while self._disk.durable and inner:
+                with Handle(self._sys, self._sys.open(inner, DIRECTORY, dir_fd=fd)) as made:
+                    self._sys.fsync(made)
+                inner = inner.rpartition("/")[0]
         except BaseException:
             self.drop(outer)
             if staged is not None:
@@ -111,6 +115,8 @@ class Staging:
                 else:
                     self._copy(join(path, child), old_fd, child, new_fd, child)
             self._sys.fchmod(new_fd, stat.S_IMODE(self._sys.fstat(old_fd).st_mode))
+            if self._disk.durable:
+                self._sys.fsync(new_fd)
 
     def _copy_file(self, path: str, source: int, name: str, target: int, new: str) -> None:
         with (
@@ -121,15 +127,10 @@ class Staging:
             if not stat.S_ISREG(old.st_mode):
                 raise refused(path, "is no ordinary file or directory")
             while chunk := self._sys.read(old_fd, CHUNK):
-                self._write(new_fd, chunk)
+                write_all(self._sys, new_fd, chunk)
             self._sys.fchmod(new_fd, stat.S_IMODE(old.st_mode) & 0o1777)
             if self._disk.durable:
                 self._sys.fsync(new_fd)
-
-    def _write(self, fd: int, data: bytes) -> None:
-        done = self._sys.write(fd, data) if data else 0
-        while done < len(data):
-            done += self._sys.write(fd, memoryview(data)[done:])
 
     def _resemble(self, fd: int, old: os.stat_result, xattrs: dict[str, bytes]) -> None:
         """What writing in place would have left: owner, mode, attributes. As the kernel does, drop setuid."""

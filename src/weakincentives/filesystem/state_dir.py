@@ -23,6 +23,10 @@ from .syscalls import DIRECTORY, Syscalls
 HIDDEN: Final = ".wink"
 """Its name inside a root that has no place beside it."""
 
+MIRROR: Final = "mirror"
+MARKER: Final = f"{MIRROR}/open"
+"""What `watch="scan"` keeps there."""
+
 _LOCK: Final = "lock"
 _ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
 _UNUSABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
@@ -73,6 +77,14 @@ class StateDir:
         """A name that nobody uses: "image", "stage" or "trash" and a number."""
         self._count += 1
         return f"{what}-{self._prefix}-{self._count}"
+
+    def watched(self) -> bool:
+        """Whether a transaction that watches other programs is open, or was left open."""
+        try:
+            self._sys.stat(MARKER, dir_fd=self.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     # --- one writer
 
@@ -127,7 +139,7 @@ class StateDir:
     def purge(self, name: str) -> None:
         """Remove a file or tree of ours; what cannot be removed now goes when the root is next opened."""
         with suppress(OSError):
-            self._remove(name, self.fd)
+            self._remove(name)
 
     def sweep(self) -> None:
         """Remove all that a crash left; only with the lock held and the journal empty."""
@@ -135,23 +147,48 @@ class StateDir:
             if _ours(name):
                 self.purge(name)
 
-    def _remove(self, name: str, at: int) -> None:
-        try:
-            self._sys.unlink(name, dir_fd=at)
-        except IsADirectoryError:
-            self._remove_tree(name, at)
-        except FileNotFoundError:
-            pass
+    def _remove(self, name: str) -> None:
+        """Without recursion, as others may have nested the tree very deeply: directories come up here first."""
+        pending = [name]
+        while pending:
+            name = pending.pop()
+            try:
+                self._sys.unlink(name, dir_fd=self.fd)
+            except FileNotFoundError:
+                pass
+            except IsADirectoryError:
+                pending += self._remove_directory(name)
 
-    def _remove_tree(self, name: str, at: int) -> None:
-        self._sys.chmod(name, 0o700, dir_fd=at)  # ours alone by now, and it may have been write-protected
-        fd = self._sys.open(name, DIRECTORY, dir_fd=at)
+    def _remove_directory(self, name: str) -> list[str]:
+        """Empty and remove it; the new names of the directories that were in it."""
+        raised: list[str] = []
+        try:
+            self._empty(name, raised)
+        except PermissionError:
+            self._sys.chmod(name, 0o700, dir_fd=self.fd)  # ours alone by now, and it was write-protected
+            self._empty(name, raised)
+        self._sys.rmdir(name, dir_fd=self.fd)
+        return raised
+
+    def _empty(self, name: str, raised: list[str]) -> None:
+        fd = self._sys.open(name, DIRECTORY, dir_fd=self.fd)
         try:
             for child in self._sys.names(fd):
-                self._remove(child, fd)
+                try:
+                    self._sys.unlink(child, dir_fd=fd)
+                except IsADirectoryError:
+                    raised.append(self._raise(child, fd))
         finally:
             self._sys.close(fd)
-        self._sys.rmdir(name, dir_fd=at)
+
+    def _raise(self, child: str, fd: int) -> str:
+        trash = self.new_name("trash")
+        try:
+            self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
+        except PermissionError:
+            self._sys.chmod(child, 0o700, dir_fd=fd)
+            self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
+        return trash
 
     # --- the end
 
@@ -223,21 +260,21 @@ def find(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir | None:
         sys.close(parent)
 
 
-def make(sys: Syscalls, root_fd: int, root: str) -> StateDir:
+def make(sys: Syscalls, root_fd: int, root: str, *, durable: bool = False) -> StateDir:
     """The state directory, made where there is none.
 
     Raises `PermissionError` when no place can be written.
     """
     for spot in spots(root):
         try:
-            return _make(sys, root_fd, spot)
+            return _make(sys, root_fd, spot, durable=durable)
         except OSError as error:
             if error.errno not in _UNUSABLE or spot.inside:
                 raise
     raise AssertionError("unreachable: the last spot is inside")
 
 
-def _make(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir:
+def _make(sys: Syscalls, root_fd: int, spot: Spot, *, durable: bool) -> StateDir:
     parent = _open_parent(sys, root_fd, spot)
     try:
         before = sys.fstat(parent)
@@ -245,6 +282,8 @@ def _make(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir:
             sys.mkdir(spot.name, 0o700, dir_fd=parent)
             if spot.inside:  # the root looks as it did
                 sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=parent)
+        if durable:
+            sys.fsync(parent)
         return _enter(sys, root_fd, parent, spot)
     finally:
         sys.close(parent)
@@ -292,4 +331,4 @@ def _holder(inode: int) -> int:
     return 0
 
 
-__all__ = ["HIDDEN", "Spot", "StateDir", "find", "make", "must_hide", "spots"]
+__all__ = ["HIDDEN", "MARKER", "MIRROR", "Spot", "StateDir", "find", "make", "must_hide", "spots"]

@@ -182,9 +182,20 @@ class Syscalls:
         """Set one extended attribute of an open file."""
         os.setxattr(fd, name, value)
 
+    def removexattr(self, fd: int, name: str) -> None:
+        """Remove one extended attribute of an open file."""
+        os.removexattr(fd, name)
+
 
 CALLS: Final = tuple(name for name, member in vars(Syscalls).items() if callable(member) and not name.startswith("_"))
 """The names of all calls, for tests that wrap each of them."""
+
+
+def write_all(sys: Syscalls, fd: int, data: bytes) -> None:
+    """Write until nothing is left."""
+    done = sys.write(fd, data) if data else 0
+    while done < len(data):
+        done += sys.write(fd, memoryview(data)[done:])
 
 
 def _type(entry: os.DirEntry[str]) -> int:
@@ -243,4 +254,4 @@ def _kernel_has_openat2() -> bool:
     return True
 
 
-__all__ = ["CALLS", "DIRECTORY", "HANDLE", "Syscalls"]
+__all__ = ["CALLS", "DIRECTORY", "HANDLE", "Syscalls", "write_all"]

@@ -10,6 +10,7 @@ from ..errors import JournalError
 from .confine import explained
 from .differences import Differences
 from .disk import Disk
+from .mirror import Mirror
 from .protocol import FileChanges
 from .savepoints import HostSnapshot, Savepoints
 from .undo import UndoLog
@@ -30,7 +31,7 @@ class Transactions:
         self.lock = RLock()
         self.closed = False
         self._savepoints = Savepoints()
-        disk.recover = self.undo.recover
+        disk.recover = self.recover
 
     def writing(self, path: str) -> Writing:
         """To be entered around each operation that changes something."""
@@ -39,7 +40,8 @@ class Transactions:
     def snapshot(self) -> HostSnapshot:
         """A position to go back to."""
         with self.lock:
-            self.tidy()
+            if self.closed or self._savepoints.dropped or (self.undo.entries and not self.undo.recording):
+                self.tidy()
             return self.step()
 
     def restore(self, snapshot: object) -> None:
@@ -58,14 +60,36 @@ class Transactions:
     def release(self, snapshot: object) -> None:
         """Let go of it."""
         with self.lock:
-            if self._savepoints.release(snapshot):
-                self._settle()
+            self.unstep(snapshot)
 
     def changes(self, since: object) -> FileChanges:
         """What differs."""
         with self.lock:
             records = self.undo.since(self._savepoints.check(since).position)
             return Differences(self.disk, reversed(records)).changes() if records else _NO_CHANGES
+
+    def recover(self) -> None:
+        """Take back what a process left that ended in the middle; called by whoever locks the root first."""
+        mirror = Mirror(self.disk)
+        try:
+            self._recover(mirror)
+        finally:
+            mirror.close()
+
+    def _recover(self, mirror: Mirror) -> None:
+        self.undo.recover()
+        try:
+            found = mirror.recover()
+        except OSError as error:
+            raise JournalError(
+                f"{self.disk.root} was left in the middle of a transaction, and going back failed ({error}). "
+                "Remove the cause and open it again."
+            ) from error
+        if found:
+            _log.warning(
+                "Rolled back what anyone changed in %s since a transaction began: its process ended before it was over",
+                self.disk.root,
+            )
 
     def close(self) -> None:
         """Commit, and give the disk back."""
@@ -86,6 +110,15 @@ class Transactions:
         self.undo.recording = True
         return self._savepoints.push(self.undo.position)
 
+    def unstep(self, snapshot: object) -> None:
+        """Let go of it, with the lock held."""
+        if not self._savepoints.release(snapshot):
+            return
+        if self.undo.entries:
+            self._settle()
+        else:
+            self.undo.recording = bool(self._savepoints.live)
+
     def tidy(self) -> None:
         """Release what was dropped, and finish a commit that failed; raises when that fails again."""
         if self.closed:
@@ -93,7 +126,7 @@ class Transactions:
         if self._savepoints.dropped:
             self._savepoints.collect()
             self._settle()
-        elif not self.undo.recording and self.undo.pending:
+        elif self.undo.entries and not self.undo.recording:
             self._settle()
 
     def _settle(self) -> None:
@@ -139,14 +172,14 @@ class Writing:
         """From here on it takes more than one step."""
         self._snapshot = self._transactions.step()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         all_ = self._transactions
         try:
             try:
                 if error is not None and all_.undo.position > self._start:
                     self._take_back()
                 if self._snapshot is not None:
-                    all_.release(self._snapshot)
+                    all_.unstep(self._snapshot)
             finally:
                 all_.disk.release()
         finally:

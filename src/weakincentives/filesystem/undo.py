@@ -23,7 +23,6 @@ from .disk import Disk
 from .journal import Record
 from .paths import join, split
 from .savepoints import Mark
-from .syscalls import DIRECTORY
 
 _log = logging.getLogger(__name__)
 
@@ -35,15 +34,16 @@ _IN_THE_WAY: Final = {errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST
 class UndoLog:
     """Performs the changes, and remembers them while `recording`. Its caller holds a lock.
 
-    Positions count changes since the object was made; they only grow.
+    Positions count changes since the object was made; they only grow. `entries` are those that can be taken back,
+    with where each starts in the journal.
     """
 
-    __slots__ = ("_base", "_disk", "_entries", "_fresh", "_sys", "recording")
+    __slots__ = ("_base", "_disk", "_fresh", "_sys", "entries", "recording")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._sys = disk.sys
-        self._entries: list[tuple[int, Record]] = []
+        self.entries: list[tuple[int, Record]] = []
         self._base = 0
         self._fresh: set[str] = set()
         self.recording = False
@@ -51,16 +51,11 @@ class UndoLog:
     @property
     def position(self) -> int:
         """Where the next change will be."""
-        return self._base + len(self._entries)
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to commit or to take back."""
-        return bool(self._entries)
+        return self._base + len(self.entries)
 
     def since(self, position: int) -> list[Record]:
         """The changes from there on, oldest first."""
-        return [record for _, record in self._entries[position - self._base :]]
+        return [record for _, record in self.entries[position - self._base :]]
 
     def boundary(self) -> None:
         """From here on everything is kept again, even what was kept before."""
@@ -71,8 +66,8 @@ class UndoLog:
 
     def put(self, path: str, at: int, name: str, staged: str, old: os.stat_result | None) -> None:
         """Move what was staged to its place; `old` is the file that is there now, or None."""
+        times = self._times(path, at)
         if self.recording and path not in self._fresh:
-            times = self._times(path, at)
             if old is None:
                 self._record(Record("create", path, times=times))
             else:
@@ -84,11 +79,11 @@ class UndoLog:
 
     def remove(self, path: str, at: int, name: str, old: os.stat_result) -> None:
         """Take away a file, symlink or whole tree."""
+        times = (*self._times(path, at), *_own_time(path, old))
         if not self.recording:
             self._remove_for_good(at, name, old)
         else:
             image = self._disk.state.new_name("image")
-            times = (*self._times(path, at), *_own_time(path, old))
             mode = self._locked_mode(old)
             self._record(Record("delete", path, image=image, mode=mode, times=times))
             self._unlock_mode(name, at, mode)
@@ -101,8 +96,8 @@ class UndoLog:
         name, target_name = split(path)[1], split(target)[1]
         old = self._sys.stat(name, dir_fd=at)
         mode = self._locked_mode(old) if at != to else -1
+        times = (*self._times(path, at), *self._times(target, to), *_own_time(path, old))
         if self.recording:
-            times = (*self._times(path, at), *self._times(target, to), *_own_time(path, old))
             self._record(Record("move", path, target, inode=old.st_ino, mode=mode, times=times))
             self._fresh.clear()
         self._unlock_mode(name, at, mode)
@@ -136,7 +131,7 @@ class UndoLog:
             raise
 
     def _record(self, record: Record) -> None:
-        if not self._entries:
+        if not self.entries:
             self._disk.acquire()
             try:
                 start = self._disk.journal.append(record)
@@ -145,7 +140,7 @@ class UndoLog:
                 raise
         else:
             start = self._disk.journal.append(record)
-        self._entries.append((start, record))
+        self.entries.append((start, record))
 
     def _remove_for_good(self, at: int, name: str, old: os.stat_result) -> None:
         if not stat.S_ISDIR(old.st_mode):
@@ -165,7 +160,11 @@ class UndoLog:
         self._disk.state.purge(trash)
 
     def _times(self, path: str, at: int) -> tuple[tuple[str, int], ...]:
-        return ((split(path)[0], self._sys.fstat(at).st_mtime_ns),)
+        """The parent's time, to be set again; refuses what is on another disk before anything is recorded."""
+        found = self._sys.fstat(at)
+        if found.st_dev != self._disk.device:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        return ((split(path)[0], found.st_mtime_ns),)
 
     def _locked_mode(self, old: os.stat_result) -> int:
         """The mode of a directory that cannot be moved elsewhere unless it is made writable, else -1."""
@@ -179,18 +178,15 @@ class UndoLog:
 
     def _sync(self, at: int) -> None:
         if self._disk.durable:
-            fd = self._sys.open(".", DIRECTORY, dir_fd=at)
-            try:
-                self._sys.fsync(fd)
-            finally:
-                self._sys.close(fd)
+            self._disk.sync(at)
 
     # --- the end of a transaction
 
     def settle(self, live: Sequence[Mark]) -> None:
         """Let go of what no live mark can go back to; without any, that is the commit."""
-        if not self._entries:
+        if not self.entries:
             return
+        self._disk.check()
         lowest = live[0].position if live else self.position
         if lowest == self.position:
             self._commit()
@@ -199,7 +195,7 @@ class UndoLog:
 
     def _commit(self) -> None:
         self._disk.journal.cut(0)
-        done, self._entries = self._entries, []
+        done, self.entries = self.entries, []
         self._base += len(done)
         self._fresh.clear()
         try:
@@ -210,10 +206,10 @@ class UndoLog:
 
     def _forget(self, lowest: int) -> None:
         """An outer snapshot went, inner ones stay: what is older than those must not be undone any more."""
-        kept = self._entries[lowest - self._base :]
+        kept = self.entries[lowest - self._base :]
         starts = self._disk.journal.rewrite((record for _, record in kept), self._disk.state.new_name("stage"))
-        done = self._entries[: lowest - self._base]
-        self._entries = [(start, record) for start, (_, record) in zip(starts, kept, strict=True)]
+        done = self.entries[: lowest - self._base]
+        self.entries = [(start, record) for start, (_, record) in zip(starts, kept, strict=True)]
         self._base = lowest
         self._purge(done)
 
@@ -228,19 +224,20 @@ class UndoLog:
         """Go back to that position. When it raises, it may be called again and goes on where it stopped."""
         if self.position <= position:
             return
+        self._disk.check()
         self._fresh.clear()
         trash: list[str] = []
         while self.position > position:
-            start, record = self._entries[-1]
+            start, record = self.entries[-1]
             trash += self._undo(record)
             self._disk.journal.cut(start)
-            self._entries.pop()
+            self.entries.pop()
         try:
             self._disk.journal.sync()
             for name in trash:
                 self._disk.state.purge(name)
         finally:
-            if not self._entries:
+            if not self.entries:
                 self._disk.release()
 
     def recover(self) -> None:
@@ -290,10 +287,20 @@ class UndoLog:
             trash = self._disk.state.new_name("trash")
             try:
                 self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
-            except FileNotFoundError:
-                return []
+            except OSError as error:
+                # Another mount answers so even where nothing is, and where nothing could have been made.
+                if isinstance(error, FileNotFoundError) or (error.errno == errno.EXDEV and self._missing(name, at)):
+                    return []
+                raise
             self._sync(at)
             return [trash]
+
+    def _missing(self, name: str, at: int) -> bool:
+        try:
+            self._sys.stat(name, dir_fd=at)
+        except FileNotFoundError:
+            return True
+        return False
 
     def _put_back(self, record: Record) -> list[str]:
         state = self._disk.state

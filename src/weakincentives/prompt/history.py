@@ -37,10 +37,10 @@ class CallIndex(Generic[S]):
 
     def ask(self, session: SessionProtocol, question: Callable[[S], A]) -> A:
         """The answer of `question` to the index as it is now; it must not keep or change the index."""
-        events = session[ToolInvoked].all()
-        size = len(events)
-        key = session.session_id
+        key, calls = session.session_id, session[ToolInvoked]
         with self._lock:
+            events = calls.all()  # in here, so that nobody comes with an older view than the last one
+            size = len(events)
             count, last, index = self._known.get(key) or (0, None, self._start())
             if count > size or (count and events[count - 1] is not last):
                 count, index = 0, self._start()  # the log was emptied, or another session has this id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..prompt.policy import evaluate_policies
-from .call import Admitted, Refused, Request
+from .call import Admitted, Refused, Request, make
 from .contexts import CallContext
 from .run import Run
 from .threads import MAX_ABANDONED, abandoned_count
@@ -11,27 +11,29 @@ from .threads import MAX_ABANDONED, abandoned_count
 
 def gate(request: Request, run: Run) -> Admitted:
     """Admit the request, or raise `Refused`. The only place that makes an `Admitted`."""
-    tool = request.bound.tool
-    repeats = run.memory.repeats(request.call.name, request.call.arguments)
+    call, bound, params = request
+    tool = bound.tool
+    repeats = 1 if tool.max_repeats is None else run.memory.repeats(call.name, call.arguments)
     if tool.max_repeats is not None and repeats >= tool.max_repeats:
         raise Refused(
             "refused",
             f"This is call number {repeats} of '{tool.name}' in a row with the same arguments, so it was not run.\n"
             "Its result will not change. Do something else, or say why you cannot go on.",
-            params=request.params,
+            params=params,
         )
-    if request.bound.policies:
+    if bound.policies:
         _ask_policies(request, run)
     if run.deadline is not None and run.deadline.expired:
-        raise Refused("deadline", f"The deadline has passed, so '{tool.name}' was not run.", params=request.params)
-    if (tool.timeout is not None or run.deadline is not None) and abandoned_count() >= MAX_ABANDONED:
+        raise Refused("deadline", f"The deadline has passed, so '{tool.name}' was not run.", params=params)
+    limited = tool.timeout is not None or run.deadline is not None or tool.isolation is not None
+    if limited and tool.isolation != "process" and abandoned_count() >= MAX_ABANDONED:
         raise Refused(
             "refused",
             f"{abandoned_count()} earlier calls ran out of time and are still stuck, so '{tool.name}' was not run.\n"
             "This needs a person: the process should be restarted.",
-            params=request.params,
+            params=params,
         )
-    return Admitted(request, tool, repeats, run.clock.monotonic())
+    return make(Admitted, (request, tool, repeats, run.monotonic()))
 
 
 def _ask_policies(request: Request, run: Run) -> None:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from ..errors import ParseError
 from ..serde import error_text
-from .call import Refused, Request, ToolCall
+from .call import Refused, Request, ToolCall, make
 from .run import Run
 
 _MAX_LISTED = 20
@@ -34,7 +34,7 @@ def parse(call: ToolCall, run: Run) -> Request:
         raise Refused("invalid", error_text(error, f"tool '{name}'")) from None
     except Exception:  # noqa: BLE001 - a mapping of somebody else's making, or an object that is none
         raise Refused("invalid", f"The arguments of '{name}' cannot be read.\nSend them as a JSON object.") from None
-    return Request(call, bound, params)
+    return make(Request, (call, bound, params))
 
 
 def _unknown(name: object, known: Iterable[str]) -> str:

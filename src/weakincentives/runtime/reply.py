@@ -16,11 +16,11 @@ def reply_text(admitted: Admitted, result: ToolResult[Any], run: Run) -> str:
     text = result.render()
     if type(text) is not str:
         raise TypeError(f"the message of a ToolResult must be a str, got {type(text).__name__}")
-    tool = admitted.tool
+    request, tool, repeats, _ = admitted
     if len(text) > tool.max_result_chars:
-        text = run.cuts.capped(admitted.request.call.id, text, tool.max_result_chars)
-    if admitted.repeats >= _TELL_REPEATS and tool.max_repeats is not None:
-        text = f"{text}\n[This is call number {admitted.repeats} in a row with the same arguments.]"
+        text = run.cuts.capped(request.call.id, text, tool.max_result_chars)
+    if repeats >= _TELL_REPEATS:
+        text = f"{text}\n[This is call number {repeats} in a row with the same arguments.]"
     return text
 
 

@@ -11,7 +11,7 @@ from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..results import ToolResult
-from .call import Admitted, Ran, Refused, ToolCall, ToolReply
+from .call import Admitted, Ran, Refused, ToolCall, ToolReply, make
 from .contexts import CallContext
 from .invoke import internal_error, interrupted
 from .reply import reply_text
@@ -47,12 +47,12 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
     _record(event, run, savepoint)
     if raises is not None:
         raise raises
-    return ToolReply(call.id, text, result, outcome, outcome in _UNEXPECTED, False)
+    return make(ToolReply, (call.id, text, result, outcome, outcome in _UNEXPECTED, False))
 
 
 def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     """End a call that was not admitted: one event, one answer, nothing to undo."""
-    text = refused.text
+    text, outcome = refused.text, refused.outcome
     result: ToolResult[Any] = ToolResult.error(text)
     params = call.arguments if refused.params is None else refused.params
     call_id = call.id if isinstance(call.id, str) else ""
@@ -60,20 +60,26 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
         call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
     if len(text) > DEFAULT_MAX_RESULT_CHARS:
         text = run.cuts.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS)
-    event = _event(call, params, Ran(result, refused.outcome), text, NO_CHANGES, None, run)
+    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run)
     failed = _tell(event, run)
     _record(event, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, text)
+    logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
     if failed is not None and not isinstance(failed, Exception):
         raise failed
-    outcome = refused.outcome
     return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED, refused.duplicate)
+
+
+def answer_of(event: ToolInvoked) -> ToolReply:
+    """The answer to a call that raised, from what was recorded of it."""
+    text = event.rendered_output
+    result = ToolResult.error(text) if event.result is None else event.result
+    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in _UNEXPECTED)
 
 
 def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolReply:
     """End a call that could not be carried out; passes on what is not an ordinary error."""
     if isinstance(error, Exception):
-        logger.error("A call of %s could not be carried out", call.name, exc_info=error)
+        logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
         return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)
     conclude(call, Refused("cancelled", "The call was interrupted.", params=params), run)
     raise error
@@ -81,12 +87,13 @@ def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolRe
 
 def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tuple[Ran, str]:
     """Route the value to its reducers, tell the policies, render; if one of them fails the call has failed."""
-    request, result = admitted.request, ran.result
+    result = ran.result
+    _, bound, params = admitted.request
     try:
         if result.value is not None:
             run.session.route(result.value)
-        if request.bound.policies:
-            notify_policies(request.bound.policies, admitted.tool.name, request.params, result, context)
+        if bound.policies:
+            notify_policies(bound.policies, admitted.tool.name, params, result, context)
         return ran, reply_text(admitted, result, run)
     except BaseException as error:  # noqa: BLE001 - reducers, policies and render() are users' code
         return _broken(error, ran, run), ""
@@ -95,7 +102,7 @@ def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tup
 def _broken(error: BaseException, ran: Ran, run: Run) -> Ran:
     if not isinstance(error, Exception):
         return _interrupted(error, ran)
-    logger.error("A call succeeded but could not be completed", exc_info=error)
+    logger.error("A call succeeded but could not be completed", exc_info=error, extra=run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
 
 
@@ -109,10 +116,10 @@ def _interrupted(error: BaseException, ran: Ran) -> Ran:
 def _tell(event: ToolInvoked, run: Run) -> BaseException | None:
     """Tell the subscribers; what went wrong first, if anything did."""
     try:
-        errors = run.session.dispatcher.dispatch(event).errors
+        errors = run.tell(event).errors
     except BaseException as error:
         if isinstance(error, Exception):  # the session may have a dispatcher of somebody else's making
-            logger.exception("An event could not be dispatched")
+            logger.exception("An event could not be dispatched", extra=run.log_extra)
         return error
     return errors[0][1] if errors else None
 
@@ -143,13 +150,12 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
 def _event(  # noqa: PLR0917 - all of them, for speed by position
     call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
 ) -> ToolInvoked:
-    clock = run.clock
     result, outcome, error, _ = ran
-    duration = 0.0 if started is None else clock.monotonic() - started
+    duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
     usage = event_id = None
     return ToolInvoked(
-        call.name, params, result, success, clock.time() - duration, duration, call.id, run.session_id,
+        call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
         run.prompt_name, run.adapter_name, usage, text, run.run_context, event_id, changes, outcome, error,
     )  # fmt: skip
 
@@ -161,7 +167,7 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
     """
     try:
         _decide(event, savepoint)
-        run.session.record(event)
+        run.record(event)
     except BaseException as error:
         _decide(event, savepoint)
         log = run.session[ToolInvoked]
@@ -169,7 +175,7 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
             log.append(event)
         if not isinstance(error, ReducerError):
             raise
-        logger.exception("A reducer failed on ToolInvoked")
+        logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
 
 
 def _decide(event: ToolInvoked, savepoint: Savepoint | None) -> None:
@@ -179,4 +185,4 @@ def _decide(event: ToolInvoked, savepoint: Savepoint | None) -> None:
             savepoint.keep()
 
 
-__all__ = ["abort", "conclude", "settle"]
+__all__ = ["abort", "answer_of", "conclude", "settle"]

@@ -120,7 +120,7 @@ class PendingToolTracker:
             raise Refused("invalid", f"The id {tool_use_id!r} was used before.", duplicate=True)
 
     def _open(self, request: Request) -> Savepoint:
-        savepoint = Savepoint(self.session, self._run.resources, self._run.locks())
+        savepoint = self._run.savepoint()
         if self._is_writing() or not savepoint.open_now():
             raise Refused(
                 "refused",
@@ -141,8 +141,8 @@ class PendingToolTracker:
         if savepoint is None:
             # While a writing tool is pending its locks are ours: hooks run in contexts of their own, so that cannot
             # be seen from there.
-            locks = () if self._is_writing() else self._run.locks()
-            savepoint = Savepoint(self.session, self._run.resources, locks)
+            writing = self._is_writing()
+            savepoint = Savepoint(self.session, self._run.resources, ()) if writing else self._run.savepoint()
             savepoint.open()
         try:
             context = CallContext(pending.admitted.request, self._run, True)

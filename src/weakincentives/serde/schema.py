@@ -65,6 +65,9 @@ class _Generator(GenerateJsonSchema):
         made = super().typed_dict_schema(schema)
         return made if cls is None else _describe(made, cls)
 
+    def emit_warning(self, kind: Any, detail: str) -> None:
+        """A default that has no JSON form is left out, which is what a model should see."""
+
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - the signature is pydantic's
         return False
 

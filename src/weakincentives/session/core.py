@@ -19,7 +19,7 @@ from ..errors import ReducerError, SessionError, SnapshotError
 from .events import Dispatcher, SlicePolicy, own_policy
 from .operations import apply
 from .reducers import append_all
-from .snapshots import NO_SLICES, SliceChange, Slices, Snapshot, compare
+from .snapshots import NO_LOGS, NO_SLICES, Logs, SliceChange, Slices, Snapshot, compare
 from .vector import EMPTY, Vector
 
 AnyReducer = Callable[[Vector[Any], Any], object]
@@ -65,7 +65,7 @@ class Core:
         self.clock = clock
         self.tags = tags
         self.state: Slices = NO_SLICES
-        self.logs: Slices = NO_SLICES
+        self.logs: Logs = NO_LOGS
         self.initial: Slices = NO_SLICES
         self.policies: Map[type[Any], SlicePolicy] = Map()
         self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
@@ -112,11 +112,11 @@ class Core:
             self.refuse_impure_writes()
         event_type = type(event)
         with self.lock:
-            plan = self._plans.get(event_type) or self._plan(event_type)
-            if plan.steps:
+            _, is_log, steps = plan = self._plans.get(event_type) or self._plan(event_type)
+            if steps:
                 self._reduce(event, event_type, plan)
             else:
-                self._append(event_type, event, plan.is_log)
+                self._append(event_type, event, is_log)
 
     def append(self, slice_type: type[Any], value: object) -> None:
         """Append a checked value to a slice."""
@@ -167,7 +167,7 @@ class Core:
         with self.lock:
             self.state = NO_SLICES
             if logs:
-                self.logs = NO_SLICES
+                self.logs = NO_LOGS
 
     def changes(self, since: Snapshot, *, logs: bool) -> tuple[SliceChange, ...]:
         """The slices written to since a snapshot."""
@@ -237,7 +237,8 @@ class Core:
 
     def _append(self, slice_type: type[Any], value: object, is_log: bool) -> None:
         if is_log:
-            self.logs = self.logs.set(slice_type, self.logs.get(slice_type, EMPTY).append(value))
+            logs = self.logs
+            self.logs = {**logs, slice_type: logs.get(slice_type, EMPTY).append(value)}
             return
         state = self.state
         content = state.get(slice_type)
@@ -247,7 +248,7 @@ class Core:
 
     def _set(self, slice_type: type[Any], content: Vector[Any]) -> None:
         if self.policy(slice_type) is SlicePolicy.LOG:
-            self.logs = self.logs.set(slice_type, content)
+            self.logs = {**self.logs, slice_type: content}
         elif content is not self.view(slice_type):
             self.state = self.state.set(slice_type, content)
 
@@ -263,7 +264,7 @@ class Core:
     def _reduce(self, event: object, event_type: type[Any], plan: Plan) -> None:
         state, logs = self.state, self.logs
         if plan.appends:
-            logs = logs.set(event_type, logs.get(event_type, EMPTY).append(event))
+            logs = {**logs, event_type: logs.get(event_type, EMPTY).append(event)}
         self._reducing = get_ident()
         try:
             for (slice_type, reducer), is_log in plan.steps:
@@ -272,7 +273,7 @@ class Core:
                     content = self.initial.get(slice_type, EMPTY)
                 reduced = _reduced(slice_type, reducer, content, event, is_log)
                 if is_log:
-                    logs = logs.set(slice_type, reduced)
+                    logs = {**logs, slice_type: reduced}
                 elif reduced is not content:
                     state = state.set(slice_type, reduced)
         finally:

@@ -156,8 +156,8 @@ class Session:
     def route(self, value: object, /) -> None:
         """Run the reducers registered for the value's class, if there are any; nobody is told.
 
-        Unlike `record` it never appends the value to a slice of its own. Items of a list or tuple are routed too. Raises
-        `ReducerError` when a reducer does.
+        Unlike `record` it never appends the value to a slice of its own. Items of a list or tuple are routed too.
+        Raises `ReducerError` when a reducer does.
         """
         core = self._core
         if not core.reducers:

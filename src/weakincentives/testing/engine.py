@@ -65,14 +65,15 @@ def execute_tool(
 
     The arguments are params, a mapping, JSON text, or None for a tool without parameters.
     """
-    given = cast(Any, arguments)
-    text: Any = given if given is None or isinstance(given, str | Mapping) else dump_json(given)
+    text: Any = arguments
+    if text is not None and not isinstance(text, str | Mapping):
+        text = dump_json(text)
     section = MarkdownSection(title="Tool", template="", tools=[tool], policies=tuple(policies))
     prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="testing", key="execute-tool", sections=[section]))
     if resources is not None:
         prompt = prompt.bind(resources=resources)
     with ToolExecutor(prompt=prompt, session=make_session() if session is None else session) as executor:
-        return executor.execute(ToolCall(call_id, tool.name, cast(Any, text)))
+        return executor.execute(ToolCall(call_id, tool.name, text))
 
 
 def transactional(tool: Tool[P, R]) -> Callable[..., ToolResult[Any]]:

@@ -1,0 +1,32 @@
+"""The examples run as a user would run them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str) -> str:
+    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_rollback() -> None:
+    """A failed step leaves state and files as they were."""
+    out = run("rollback.py")
+    assert "about to undo: FileChanges(added=('build/', 'build/notes.txt'), changed=('config.ini',), removed=())" in out
+    assert "steps: ['look around']" in out
+    assert "files: ['config.ini'] 'debug = no\\n'" in out
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_every_example_is_tested(path: Path) -> None:
+    """Each example has a test of its own in this folder."""
+    tested = "".join(other.read_text() for other in Path(__file__).parent.glob("test_*.py"))
+    assert f'"{path.name}"' in tested
