@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -354,7 +355,7 @@ def test_ctrl_c_on_any_line_of_the_engine() -> None:
     """Ctrl-C on any line of the engine leaves all of a call or nothing of it, and the log never lies."""
     unrecorded = 0
     for line in range(1, 1000):
-        world, came, _ = interrupted_at(line)
+        world, came, _ = copy_context().run(interrupted_at, line)
         if not came:
             break
         after = world.picture()

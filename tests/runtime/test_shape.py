@@ -8,7 +8,12 @@ from pathlib import Path
 import weakincentives.runtime
 
 RUNTIME = Path(weakincentives.runtime.__file__).parent
-STAGES = ["parse", "gate", "transactions", "invoke", "settle"]
+STAGES = ["parse", "gate", "transactions", "once", "invoke", "once", "settle"]
+
+
+ORDER = [
+    "parse", "gate", "savepoint", "open_now", "open", "claim", "start", "invoke", "record", "settle", "close",
+]  # fmt: skip
 
 
 def tree(name: str) -> ast.Module:
@@ -50,22 +55,22 @@ def imported(module: str) -> set[str]:
 
 
 def test_dispatch_is_short() -> None:
-    """The file that holds the order of a call has at most 120 lines, and one function does it."""
+    """The file that holds the order of a call has at most 130 lines, and one function does it."""
     text = (RUNTIME / "dispatch.py").read_text()
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 130
     body = function("dispatch", "dispatch")
     assert body.end_lineno is not None
-    assert body.end_lineno - body.lineno <= 50
+    assert body.end_lineno - body.lineno <= 55
 
 
 def test_the_stages_come_in_this_order() -> None:
-    """parse, gate, open, start or invoke, settle; and whatever ends earlier is concluded or aborted."""
+    """parse, gate, open, claim, start or invoke, record, settle; and whatever ends earlier is concluded or aborted."""
     names = [
         name
         for name in called(function("dispatch", "dispatch"))
-        if name in {"parse", "gate", "savepoint", "open_now", "open", "start", "invoke", "settle", "close"}
+        if name in ORDER
     ]
-    assert names == ["parse", "gate", "savepoint", "open_now", "open", "start", "invoke", "settle", "close"]
+    assert names == ORDER
     assert {"conclude", "abort"} <= set(called(function("dispatch", "dispatch")))
 
 

@@ -166,19 +166,19 @@ class Holding:
     _token: Token[Holding | None]
 
     def __init__(self, locks: tuple[CallLock, ...]) -> None:
-        outer = self._outer = living_holding()
+        outer = current_holding()
+        if outer is not None:
+            outer = outer.living()
+        self._outer = outer
         self._locks = locks if outer is None else outer.inside(locks)
         self._held = self._shared = False
 
-    @property
-    def is_held(self) -> bool:
-        """Whether it has its locks now."""
-        return self._held
-
-    @property
-    def outer(self) -> Holding | None:
-        """What the call around this one holds."""
-        return self._outer
+    def living(self) -> Holding | None:
+        """This, or what is around it and still held: a call may have ended in another context than it began in."""
+        holding: Holding | None = self
+        while holding is not None and not holding._held:
+            holding = holding._outer
+        return holding
 
     def holds(self, lock: CallLock) -> bool:
         """Whether this call, or one around it, has the lock and is still running."""
@@ -300,14 +300,7 @@ def _number(lock: CallLock) -> int:
 
 _current: ContextVar[Holding | None] = ContextVar("weakincentives_holding", default=None)
 current_holding = _current.get
+"""What the call around this code holds, or None."""
 
 
-def living_holding() -> Holding | None:
-    """What the call around this code holds, or None; calls that ended in another context are passed over."""
-    holding = current_holding()
-    while holding is not None and not holding.is_held:
-        holding = holding.outer
-    return holding
-
-
-__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "in_order", "living_holding", "lock_of"]
+__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "current_holding", "in_order", "lock_of"]

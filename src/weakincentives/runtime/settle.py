@@ -37,7 +37,11 @@ def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepo
     if ran.outcome not in KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
-    failed = _tell(event, run)
+    try:
+        errors = run.tell(event).errors
+        failed = errors[0][1] if errors else None
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C, or a dispatcher of somebody else's making
+        failed = _untold(error, run)
     if failed is not None:
         heard, ran = ran, _unheard(failed, ran, run)
         if heard.outcome in KEPT:
@@ -61,11 +65,13 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     if len(text) > DEFAULT_MAX_RESULT_CHARS:
         text = run.cuts.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS)
     event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run)
-    failed = _tell(event, run)
-    _record(event, run)
+    try:
+        run.tell(event)
+    except Exception as error:  # noqa: BLE001 - a dispatcher of somebody else's making
+        _untold(error, run)
+    finally:
+        _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
-    if failed is not None and not isinstance(failed, Exception):
-        raise failed
     return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED, refused.duplicate)
 
 
@@ -113,15 +119,10 @@ def _interrupted(error: BaseException, ran: Ran) -> Ran:
     return ran if ran.raises is not None else ran._replace(raises=error)
 
 
-def _tell(event: ToolInvoked, run: Run) -> BaseException | None:
-    """Tell the subscribers; what went wrong first, if anything did."""
-    try:
-        errors = run.tell(event).errors
-    except BaseException as error:
-        if isinstance(error, Exception):  # the session may have a dispatcher of somebody else's making
-            logger.exception("An event could not be dispatched", extra=run.log_extra)
-        return error
-    return errors[0][1] if errors else None
+def _untold(error: BaseException, run: Run) -> BaseException:
+    if isinstance(error, Exception):
+        logger.error("An event could not be dispatched", exc_info=error, extra=run.log_extra)
+    return error
 
 
 def _unheard(error: BaseException, ran: Ran, run: Run) -> Ran:
@@ -166,23 +167,22 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
     What a success changed is kept in the same breath: Ctrl-C in between must not make the log lie.
     """
     try:
-        _decide(event, savepoint)
+        if savepoint is not None:
+            savepoint.settled = True
+            if event.success:
+                savepoint.keep()
         run.record(event)
     except BaseException as error:
-        _decide(event, savepoint)
+        if savepoint is not None:
+            savepoint.settled = True
+            if event.success:
+                savepoint.keep()
         log = run.session[ToolInvoked]
         if log.latest() is not event:
             log.append(event)
         if not isinstance(error, ReducerError):
             raise
         logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
-
-
-def _decide(event: ToolInvoked, savepoint: Savepoint | None) -> None:
-    if savepoint is not None:
-        savepoint.settled = True
-        if event.success:
-            savepoint.keep()
 
 
 __all__ = ["abort", "answer_of", "conclude", "settle"]

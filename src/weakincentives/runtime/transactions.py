@@ -12,7 +12,7 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from .locks import CallLock, Holding, in_order, living_holding, lock_of
+from .locks import CallLock, Holding, current_holding, in_order, lock_of
 from .redaction import text_of
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,10 @@ class Savepoint(Holding):
         self, session: Session, resources: ResourceContext | None, locks: tuple[CallLock, ...] | None = None
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
-        outer = self._outer = living_holding()
+        outer = current_holding()
+        if outer is not None:
+            outer = outer.living()
+        self._outer = outer
         if locks is None:
             locks = locks_of(session, resources)
         self._locks = locks if outer is None else outer.inside(locks)
