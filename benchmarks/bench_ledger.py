@@ -95,7 +95,8 @@ def fairness(directory: Path) -> Row:
 def run() -> Iterable[Row]:
     logging.getLogger("weakincentives").setLevel(logging.CRITICAL)
     plain = calling(plain_executor())
-    yield ratio("in memory: a hit / a plain call", calling(executor(EffectLedger())), plain, 1.5)
+    hit = calling(executor(EffectLedger()))
+    yield ratio("in memory: a hit / a plain call", hit, plain, 1.5, rounds=120, batch_seconds=0.003)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with SqliteEffectLedger(directory / "ledger.db") as ledger:

@@ -300,6 +300,31 @@ def test_a_key_function_that_raises_keeps_the_handler_from_running(world: World,
     assert world.effects == []
 
 
+@dataclass(frozen=True)
+class Stamped:
+    """Params that are other ones each time, from the same text."""
+
+    order: str
+    stamp: int = field(default_factory=lambda: next(_ids))
+
+
+def test_what_the_params_are_counts_not_their_text(world: World, ledger: Ledger) -> None:
+    """A type that makes up a part of itself makes every call another one."""
+    made: list[int] = []
+
+    def stamped(params: Stamped) -> ToolResult[int]:
+        made.append(params.stamp)
+        return ToolResult.ok(params.stamp)
+
+    tool = Tool[Stamped, int](name="refund", description="Refund.", handler=stamped, idempotency=IdempotencyConfig())
+    with executor(tool, ledger) as run:
+        assert [run.execute(ToolCall(f"s{n}", "refund", '{"order": "A"}')).outcome for n in range(2)] == [
+            "succeeded"
+        ] * 2
+        assert run.execute(ToolCall("x", "refund", f'{{"order": "A", "stamp": {made[0]}}}')).outcome == "replayed"
+    assert len(set(made)) == 2
+
+
 def test_params_are_hashed_not_stored(world: World, tmp_path: Path) -> None:
     """No secret of the arguments is in the file."""
     with (

@@ -23,6 +23,7 @@ from .invoke import NotBegun, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import EffectId, LedgerEntry, storable
 from .ledger.held import Held
+from .ledger.purity import is_pure
 from .ledger.values import pack, unpack
 from .redaction import redact
 from .run import Run
@@ -288,7 +289,10 @@ def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | N
     tool, params = admitted.tool, admitted.request.params
     if config.strategy == "none":
         return None
-    text = (tool.name, dump_json(params))
+    arguments = admitted.request.call.arguments
+    # Equal arguments are equal params, unless the type runs code of its own; then what counts is what it made.
+    same = arguments if type(arguments) is str and is_pure(tool.params_type) else dump_json(params).encode()
+    text = (tool.name, same)
     known: Asked | None = run.asked.get(text)
     if known is not None and config.key_fn is None:
         return known

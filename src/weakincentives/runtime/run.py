@@ -74,7 +74,7 @@ class Run:
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
         self.memory = CallMemory()
         self.cuts = CutResults(self.tools)
-        self.asked: dict[tuple[str, str], Any] = {}
+        self.asked: dict[tuple[str, str | bytes], Any] = {}
         self._ledger = effect_ledger
         self._parts: tuple[Any, ...] | None = None
         self._locks: tuple[CallLock, ...] = ()
