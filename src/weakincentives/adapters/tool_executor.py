@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar, final
+from typing import Any, Self, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
+from ..errors import VisibilityExpansionRequired
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
 from ..run_context import Heartbeat, RunContext
 from ..runtime.call import Refused, ToolCall, ToolReply
+from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
 from ..runtime.run import Run
 from ..runtime.settle import conclude
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, BLOCKING
 from ..session import Session
+from .driving import drive
 
-T = TypeVar("T")
+OnCall = Callable[[ToolCall], object]
 OnReply = Callable[[ToolReply], object]
 
 
@@ -52,11 +55,7 @@ class ToolExecutor:
     ) -> None:
         prompt.install(session)
         rendered = prompt.render(session=session) if rendered_prompt is None else rendered_prompt
-        for bound in rendered.tool_map.values():
-            for policy in bound.policies:
-                install = getattr(policy, "install", None)
-                if install is not None:
-                    install(session)
+        _install_policies(rendered, session)
         self._resources = prompt.resources
         self._entered = False
         self._run = Run(
@@ -78,11 +77,30 @@ class ToolExecutor:
         """What the model may call now: the prompt's tools, and `read_tool_result` once something was cut."""
         return tuple(bound.tool for bound in self._run.tools.values())
 
+    def offer(self, rendered: RenderedPrompt[Any]) -> None:
+        """Go on with a prompt that was rendered anew: its tools instead of those before. Not while calls run."""
+        tools = self._run.tools
+        reading = tools.get(READ_TOOL)
+        tools.clear()
+        tools.update(rendered.tool_map)
+        if reading is not None:
+            tools.setdefault(READ_TOOL, reading)
+        self._run.rendered_prompt = rendered
+        _install_policies(rendered, self._run.session)
+
+    def begin_turn(self) -> None:
+        """Forget the ids of earlier calls: they are unique within one turn. `execute_all` does it itself."""
+        self._run.memory.begin_turn()
+
+    def decline(self, call: ToolCall, text: str) -> ToolReply:
+        """Answer a call without running it: one event, outcome `cancelled`."""
+        return conclude(call, Refused("cancelled", text), self._run)
+
     def execute(self, call: ToolCall) -> ToolReply:
         """Run one call and answer it."""
         if not self._entered:
             self._enter()
-        return _drive(dispatch(call, self._run, BLOCKING))
+        return drive(dispatch(call, self._run, BLOCKING))
 
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
@@ -90,17 +108,20 @@ class ToolExecutor:
             await self._aenter()
         return await dispatch(call, self._run, AWAITING)
 
-    def execute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
+    def execute_all(
+        self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
+    ) -> list[ToolReply]:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
         Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
         evaluation, the ones after it are answered as not run, and `on_reply` has seen all answers before it raises.
+        `on_call` sees each call before it begins, `on_reply` each answer; neither may raise.
         """
         self._enter()
-        turn = _Turn(calls, self._run, on_reply)
+        turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
-                turn.take(lambda call=batch[0]: _drive(dispatch(call, self._run, BLOCKING)))
+                turn.take(lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
                 continue
             running: list[Threaded] = []
             for call, before, done in _chained(batch):
@@ -109,10 +130,12 @@ class ToolExecutor:
                 turn.take(threaded.future.result)
         return turn.finish()
 
-    async def aexecute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
+    async def aexecute_all(
+        self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
+    ) -> list[ToolReply]:
         """Like `execute_all`, for async code."""
         await self._aenter()
-        turn = _Turn(calls, self._run, on_reply)
+        turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
                 await turn.atake(dispatch(batch[0], self._run, AWAITING))
@@ -171,9 +194,10 @@ class ToolExecutor:
 class _Turn:
     """The calls of one turn, their answers so far, and what has ended it."""
 
-    def __init__(self, calls: Iterable[ToolCall], run: Run, on_reply: OnReply | None) -> None:
+    def __init__(self, calls: Iterable[ToolCall], run: Run, on_call: OnCall | None, on_reply: OnReply | None) -> None:
         self._calls = list(calls)
         self._run = run
+        self._on_call = on_call
         self._on_reply = on_reply
         self._ended: BaseException | None = None
         self.replies: list[ToolReply] = []
@@ -193,11 +217,15 @@ class _Turn:
         yield from self._open(batch)
 
     def _open(self, batch: list[ToolCall]) -> Iterable[Sequence[ToolCall]]:
+        if self._on_call is not None:
+            for call in batch:
+                self._on_call(call)
         if batch and self._ended is None:
             yield batch
             return
+        text = _OPENED if isinstance(self._ended, VisibilityExpansionRequired) else _NOT_RUN
         for call in batch:
-            self._answer(conclude(call, Refused("cancelled", _NOT_RUN), self._run))
+            self._answer(conclude(call, Refused("cancelled", text), self._run))
 
     def take(self, produce: Callable[[], ToolReply]) -> None:
         try:
@@ -224,6 +252,18 @@ class _Turn:
 
 
 _NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
+_OPENED = (
+    "This call was not run, because an earlier call of the turn opened sections.\n"
+    "Read them; then call it again if it is still right."
+)
+
+
+def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
+    for bound in rendered.tool_map.values():
+        for policy in bound.policies:
+            install = getattr(policy, "install", None)
+            if install is not None:
+                install(session)
 
 
 def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None], Future[None]]]:
@@ -238,7 +278,7 @@ def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None]
 
 def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
     try:
-        return _drive(dispatch(call, run, BLOCKING, before))
+        return drive(dispatch(call, run, BLOCKING, before))
     finally:
         done.set_result(None)
 
@@ -248,16 +288,6 @@ async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Futur
         return await dispatch(call, run, AWAITING, before)
     finally:
         done.set_result(None)
-
-
-def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    coroutine.close()
-    raise RuntimeError("A blocking call tried to suspend.")
 
 
 __all__ = ["ToolExecutor"]

@@ -1,0 +1,423 @@
+"""The loop all adapters share: render, ask, run the calls, answer every one, ask again, until there is an answer.
+
+start   render the prompt, tell PromptRendered, enter the resources
+ask     limits, request, waiting and asking again when the provider is busy
+answer  the turn's calls through the engine; every id is answered, also when an exception passes
+open    sections the model asked for: rendered anew, the transcript kept
+finish  parse the final answer or say what was wrong with it; tell PromptExecuted
+fail    answer what is open, keep the history with the exception, tell PromptExecuted
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Generic, Protocol, TypeVar, final
+from uuid import uuid4
+
+from ..budget import TokenUsage
+from ..errors import ParseError, PromptEvaluationError, ReducerError, VisibilityExpansionRequired, WinkError
+from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
+from ..prompt.prompt import Prompt
+from ..prompt.tool import Tool
+from ..prompt.visibility import set_visibility
+from ..run_context import Heartbeat, RunContext
+from ..runtime.call import ToolCall, ToolReply
+from ..runtime.redaction import redact
+from ..session import Session
+from .call_ids import with_sound_ids
+from .exchange import ModelRequest, ModelTurn, StopReason
+from .failures import RequestFailed
+from .kept_history import remember
+from .limits import Limits, LoopSettings
+from .modes import Asking, Mode
+from .progress import (
+    CallFinished,
+    CallStarted,
+    OnEvent,
+    ProgressEvent,
+    Retrying,
+    SectionsOpened,
+    TextDelta,
+    TurnStarted,
+)
+from .response import OpenCall, PromptResponse
+from .tool_executor import ToolExecutor
+from .tool_spec import ToolSpec, tool_spec
+from .transcript import AnswerMessage, History, ModelMessage, Transcript, UserMessage
+
+logger = logging.getLogger(__name__)
+
+OutputT = TypeVar("OutputT")
+
+_NOT_RUN = "This call was not run, because the conversation went on without it."
+
+
+class LoopAdapter(Asking, Protocol):
+    """What the loop needs of an adapter."""
+
+    @property
+    def name(self) -> str:
+        """How events and errors call it."""
+        ...
+
+    @property
+    def settings(self) -> LoopSettings:
+        """What is the same for all its evaluations."""
+        ...
+
+
+@final
+class Evaluation(Generic[OutputT]):
+    """One evaluation under way. In manual mode it lives from step to step; `close` ends it early."""
+
+    def __init__(
+        self,
+        adapter: LoopAdapter,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        limits: Limits,
+        history: History,
+        heartbeat: Heartbeat | None,
+        run_context: RunContext | None,
+        executor_options: dict[str, Any],
+    ) -> None:
+        self._adapter = adapter
+        self._prompt = prompt
+        self._session = session
+        self._settings = adapter.settings
+        self._limits = limits
+        self._heartbeat = heartbeat
+        self._run_context = run_context
+        self._on_event: OnEvent | None = None
+        self._transcript = Transcript(history.messages)
+        self._usage = TokenUsage()
+        self._turns = self._expansions = self._parse_failures = 0
+        self._streamed = False
+        self._tools: tuple[Tool[Any, Any], ...] = ()
+        self._specs: tuple[ToolSpec, ...] = ()
+        self._calls: dict[str, ToolCall] = {}
+        self._events_before = 0
+        self._started = session.clock.monotonic()
+        prompt.install(session)
+        rendered = prompt.render(session=session)
+        self._schema = rendered.output_schema
+        self.executor = ToolExecutor(
+            prompt=prompt,
+            session=session,
+            adapter=adapter,
+            deadline=limits.deadline,
+            budget_tracker=limits.tracker,
+            heartbeat=heartbeat,
+            run_context=run_context,
+            rendered_prompt=rendered,
+            hide_errors=self._settings.hide_errors,
+            **executor_options,
+        )
+        self._transcript.set_prompt(rendered.text)
+        self._tell_rendered(rendered.text)
+
+    # The loop.
+
+    async def run(self, mode: Mode, on_event: OnEvent | None) -> PromptResponse[OutputT]:
+        """Until the final answer, or in manual mode until there are calls to run."""
+        self._on_event = on_event
+        manual = self._settings.manual
+        try:
+            if not self._turns:
+                await mode.enter(self.executor)
+            while True:
+                turn = await self._ask(mode)
+                if turn.calls:
+                    if manual:
+                        return self._hand_out(turn)
+                    await self._answer(turn, mode)
+                elif turn.stop_reason != "pause":
+                    response = self._finish(turn)
+                    if response is not None:
+                        break
+        except BaseException as error:
+            self._fail(error)
+            await mode.close(self.executor)
+            raise
+        await mode.close(self.executor)
+        return response
+
+    async def _ask(self, mode: Mode) -> ModelTurn:
+        self._limits.check(self._prompt.name)
+        if self._turns >= self._settings.max_turns:
+            raise self._error(
+                f"The model did not finish within {self._turns} turns. "
+                "Raise max_turns= of the adapter, or give it less to do.",
+                "response",
+            )
+        self._turns += 1
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
+        if self._on_event is not None:
+            self._tell(TurnStarted(self._turns))
+        turn = await self._request(mode)
+        usage = turn.usage
+        if usage.input or usage.output:
+            self._usage = self._usage + usage
+            self._limits.spent(self._usage)
+        if self._on_event is not None and turn.text and not self._streamed:
+            self._tell(TextDelta(turn.text))
+        turn = with_sound_ids(turn, self._turns)
+        self._transcript.add(
+            ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
+        )
+        return turn
+
+    async def _request(self, mode: Mode) -> ModelTurn:
+        """Ask once, and again while waiting helps and the deadline allows it."""
+        attempt = 1
+        while True:
+            self._streamed = False
+            try:
+                return await mode.ask(self._adapter, self._make_request())
+            except RequestFailed as failure:
+                delay = self._delay(attempt, failure)
+                logger.info("Request %d failed (%s); waiting %.2f s", attempt, failure.kind, delay)
+                self._tell(Retrying(str(failure), attempt, delay))
+                await mode.sleep(delay)
+                attempt += 1
+            except (WinkError, AssertionError):
+                raise
+            except Exception as error:
+                text = redact(f"{type(error).__name__}: {error}")
+                raise self._error(f"{self._adapter.name} could not be asked. {text}", "request") from error
+
+    def _make_request(self) -> ModelRequest:
+        tools = self.executor.tools
+        if tools != self._tools:
+            self._tools, self._specs = tools, tuple(map(tool_spec, tools))
+        limits = self._limits
+        streaming = self._on_event is not None
+        return ModelRequest(
+            self._transcript.upto_now(),
+            self._specs,
+            self._settings.system,
+            self._schema,
+            limits.seconds(),
+            self._stream if streaming else None,
+            None if limits.deadline is None else self._out_of_time,
+        )
+
+    def _out_of_time(self) -> bool:
+        return self._limits.deadline is not None and self._limits.deadline.expired
+
+    def _delay(self, attempt: int, failure: RequestFailed) -> float:
+        delay = self._settings.throttle.wait(attempt, failure)
+        text = redact(str(failure))
+        if delay is None:
+            tries = f" after {attempt} attempts" if attempt > 1 else ""
+            phase = "response" if failure.kind == "malformed" else "request"
+            raise self._error(f"{self._adapter.name} could not be asked{tries}: {text}", phase) from failure
+        left = self._limits.seconds()
+        if left is not None and delay >= left:
+            raise self._error(
+                f"The deadline leaves no time to ask {self._adapter.name} again: {text}", "deadline"
+            ) from failure
+        return delay
+
+    async def _answer(self, turn: ModelTurn, mode: Mode) -> None:
+        """Run the turn's calls. Afterwards every id has its answer in the transcript, whatever happened."""
+        calls = self._begin_calls(turn)
+        on_call = None if self._on_event is None else self._call_started
+        try:
+            replies = await mode.execute(self.executor, calls, on_call, self._replied)
+        except VisibilityExpansionRequired as expansion:
+            self._open(expansion)
+            return
+        for reply in replies:
+            if reply.outcome == "deadline":
+                raise self._error(reply.message, "deadline")
+
+    def _begin_calls(self, turn: ModelTurn) -> list[ToolCall]:
+        self._events_before = self._session[ToolInvoked].count()
+        calls = [ToolCall(call.id, call.name, call.arguments) for call in turn.calls]
+        self._calls = {call.id: call for call in calls}
+        return calls
+
+    def _replied(self, reply: ToolReply) -> None:
+        self._transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
+        if self._on_event is not None:
+            self._call_finished(reply.call_id, reply.text)
+
+    def _open(self, expansion: VisibilityExpansionRequired) -> None:
+        keys = tuple(expansion.section_keys)
+        self._answer_open_calls(f"Opened: {', '.join(keys)}. What they hold is in the prompt now, with their tools.")
+        self._expansions += 1
+        if self._expansions > self._settings.max_expansions:
+            raise self._error(
+                f"The model opened sections {self._expansions} times in one evaluation. Raise max_expansions= of the "
+                "adapter, or show those sections in full.",
+                "tool",
+            ) from expansion
+        set_visibility(self._session, keys)
+        rendered = self._prompt.render(session=self._session)
+        self.executor.offer(rendered)
+        self._transcript.set_prompt(rendered.text)
+        self._tell(SectionsOpened(keys))
+        self._tell_rendered(rendered.text)
+
+    # The end.
+
+    def _finish(self, turn: ModelTurn) -> PromptResponse[OutputT] | None:
+        """The response, or None when the model was told to answer again."""
+        output: OutputT | None = None
+        prompt = self._prompt
+        if prompt.structured_output is not None or prompt.output_type is str:
+            try:
+                output = prompt.parse_output(turn.text)
+            except ParseError as error:
+                self._answer_again(error, turn)
+                return None
+        response = self._response(turn, output)
+        self._tell_executed(response.text, response.output, response.stop_reason)
+        return response
+
+    def _answer_again(self, error: ParseError, turn: ModelTurn) -> None:
+        problem = f"The answer could not be read: {error}"
+        if turn.stop_reason == "refusal":
+            raise self._error(f"The model declined to answer: {turn.text[:500]}", "response") from error
+        cut = " It was cut for length: answer more briefly." if turn.stop_reason == "max_tokens" else ""
+        self._parse_failures += 1
+        if self._parse_failures > self._settings.output_retries:
+            raise self._error(
+                f"The model's answer is no {getattr(self._prompt.output_type, '__name__', 'output')}, "
+                f"{self._parse_failures} times in a row: {error}",
+                "response",
+            ) from error
+        self._transcript.add(UserMessage(f"{problem}{cut}\nGive the whole answer again, as JSON and nothing else."))
+
+    def _hand_out(self, turn: ModelTurn) -> PromptResponse[OutputT]:
+        calls = self._begin_calls(turn)
+        self.executor.begin_turn()
+        handed = tuple(OpenCall.of(call, self.executor, self._session) for call in calls)
+        return self._response(turn, None, handed)
+
+    def take_results(self, results: Iterable[ToolReply]) -> None:
+        """Manual mode goes on: these are the answers; a call without one is recorded as not run."""
+        replies = {reply.call_id: reply for reply in results}
+        unknown = replies.keys() - {call.id for call in self._transcript.open_calls()}
+        if unknown:
+            raise ValueError(f"tool_results= holds answers to calls that are not open: {', '.join(sorted(unknown))}.")
+        for reply in replies.values():
+            self._replied(reply)
+        self._answer_open_calls(_NOT_RUN)
+
+    def close(self) -> None:
+        """End a conversation in the middle: open calls are recorded as not run, resources closed."""
+        self._answer_open_calls(_NOT_RUN)
+        self.executor.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._answer_open_calls(f"The evaluation ended: {redact(str(error)) or type(error).__name__}")
+        remember(error, self._transcript.history())
+        self._tell_executed(None, None, "error")
+
+    def _answer_open_calls(self, text: str) -> None:
+        """Answer what the engine did not, and record what it never saw."""
+        opened = self._transcript.open_calls()
+        if not opened:
+            return
+        log = self._session[ToolInvoked].all()
+        recorded = {event.call_id for event in log[self._events_before :]}
+        for call in opened:
+            if call.id not in recorded:
+                self.executor.decline(ToolCall(call.id, call.name, call.arguments), text)
+            self._transcript.add(AnswerMessage(call.id, text))
+            if self._on_event is not None:
+                self._call_finished(call.id, text)
+
+    def _response(
+        self, turn: ModelTurn, output: OutputT | None, calls: tuple[OpenCall, ...] = ()
+    ) -> PromptResponse[OutputT]:
+        reason: StopReason = "tool_use" if calls else turn.stop_reason
+        history = self._transcript.history()
+        name = self._prompt.name
+        return PromptResponse(turn.text, output, reason, calls, self._usage, history, self._turns, name)
+
+    def _error(self, message: str, phase: str) -> PromptEvaluationError:
+        return PromptEvaluationError(message, prompt_name=self._prompt.name, phase=phase)
+
+    # Telling.
+
+    def _stream(self, text: str) -> None:
+        if text:
+            self._streamed = True
+            self._tell(TextDelta(text))
+
+    def _call_started(self, call: ToolCall) -> None:
+        self._tell(CallStarted(call.id, call.name, str(call.arguments)))
+
+    def _call_finished(self, call_id: str, text: str) -> None:
+        for event in reversed(self._session[ToolInvoked].all()):
+            if event.call_id == call_id:
+                name, outcome, kept = event.tool_name, event.outcome, event.success
+                self._tell(CallFinished(call_id, name, outcome, text, event.duration, event.changes, kept))
+                return
+
+    def _tell(self, event: ProgressEvent) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            logger.exception("on_event raised on %s", type(event).__name__)
+
+    def _tell_rendered(self, text: str) -> None:
+        prompt = self._prompt
+        event = PromptRendered(
+            prompt_name=prompt.name,
+            prompt_ns=prompt.ns,
+            prompt_key=prompt.key,
+            text=text,
+            tool_names=tuple(tool.name for tool in self.executor.tools),
+            adapter=self._adapter.name,
+            session_id=self._session.session_id,
+            run_context=self._run_context,
+        )
+        _publish(self._session, event)
+
+    def _tell_executed(self, text: str | None, output: Any, stop_reason: StopReason) -> None:
+        prompt = self._prompt
+        event = PromptExecuted(
+            prompt_name=prompt.name,
+            prompt_ns=prompt.ns,
+            prompt_key=prompt.key,
+            text=text,
+            output=output,
+            stop_reason=stop_reason,
+            usage=self._usage,
+            adapter=self._adapter.name,
+            session_id=self._session.session_id,
+            run_context=self._run_context,
+            duration=self._session.clock.monotonic() - self._started,
+        )
+        _publish(self._session, event)
+
+
+def _publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
+    """Record and tell; a reducer or subscriber that fails keeps neither the event from the log nor us from going on."""
+    try:
+        told = session.dispatch(event)
+    except ReducerError:
+        logger.exception("A reducer failed on %s", type(event).__name__)
+        session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
+        told = session.dispatcher.dispatch(event)
+    for handler, error in told.errors:
+        logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
+
+
+def new_key(prompt_name: str) -> str:
+    """Under which an evaluation's usage is counted."""
+    return f"{prompt_name}#{uuid4().hex}"
+
+
+__all__ = ["Evaluation", "LoopAdapter", "new_key"]
