@@ -45,20 +45,20 @@ def failure_of(error: Exception, words: ProviderWords) -> RequestFailed | None:
         return None
     if names & {"APITimeoutError", "Timeout"}:
         return _transport("timeout", error, words)
+    if "APIConnectionError" in names and not isinstance(getattr(error, "status_code", None), int):
+        return _transport("connection", error, words)
     kind = _kind(error, names)
     return RequestFailed(kind, _message(kind, error, words), retry_after=retry_after(error))
 
 
 def _transport(kind: FailureKind, error: Exception, words: ProviderWords) -> RequestFailed:
     what = "did not answer in time" if kind == "timeout" else "cannot be reached, or dropped the connection"
-    return RequestFailed(kind, f"{words.provider} {what}: {error or type(error).__name__}")
+    return RequestFailed(kind, f"{words.provider} {what}: {error.__cause__ or error or type(error).__name__}")
 
 
 def _kind(error: Exception, names: set[str]) -> FailureKind:
     status = getattr(error, "status_code", None)
     text = f"{_types(error)} {error}".lower()
-    if "APIConnectionError" in names and not isinstance(status, int):
-        return "connection"
     if re.search(r"insufficient_quota|billing|credit balance", text):
         return "refused"  # a 429 that waiting does not mend
     if "overloaded" in text or status == 529:
