@@ -124,19 +124,18 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # one packet a response; without it each line waits for an acknowledgement
-    server: _Server
 
     def setup(self) -> None:
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
         pass
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         received = Received(self.path, body, {key.lower(): value for key, value in self.headers.items()})
-        number, turn = self.server.owner.next_turn(received)
+        number, turn = cast("_Server", self.server).owner.next_turn(received)
         wire = next(wire for end, wire in WIRES.items() if self.path.endswith(end))
         try:
             problem = wire.problem(body)
