@@ -25,7 +25,7 @@ class AnthropicAdapter(SdkAdapter):
         max_tokens: how much the model may write in one turn; the API wants to know.
         cache: let the provider keep the beginning of the conversation, so that the next turn costs less.
         base_url: another server.
-        extra: further fields of the request, such as `{"thinking": {"type": "adaptive"}}`.
+        extra: further fields of the request's body, such as `{"thinking": {"type": "adaptive"}}`.
         client: an `anthropic.Anthropic` of one's own; `async_client` an `anthropic.AsyncAnthropic`. Neither is closed
             here.
         options: as of every adapter: `max_turns`, `manual`, `throttle`, ...
@@ -68,10 +68,11 @@ class AnthropicAdapter(SdkAdapter):
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request."""
         made = messages_arguments(request)
-        if self._cache:  # in the body's own words, since older versions of the package have no argument for it
-            made["extra_body"] = {"cache_control": {"type": "ephemeral"}}
-        fields = {"max_tokens": self._max_tokens, **made, **self.extra}
-        return client.messages.create(model=self.model, timeout=timeout, **fields)
+        # As fields of the body, since not every version of the package has arguments for them.
+        further = {"cache_control": {"type": "ephemeral"}, **self.extra} if self._cache else self.extra
+        return client.messages.create(
+            model=self.model, max_tokens=self._max_tokens, timeout=timeout, extra_body=further or None, **made
+        )
 
     def read(self, response: Any, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - nothing to undo here
         """The turn in a response."""

@@ -11,7 +11,7 @@ fail    answer what is open, keep the history with the exception, tell PromptExe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, final
 from uuid import uuid4
 
@@ -96,6 +96,7 @@ class Evaluation(Generic[OutputT]):
         self._usage = TokenUsage()
         self._turns = self._expansions = self._parse_failures = 0
         self._streamed = self._display_broken = False
+        self._listening: object = None
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._specs: tuple[ToolSpec, ...] = ()
         self._started = session.clock.monotonic()
@@ -202,7 +203,7 @@ class Evaluation(Generic[OutputT]):
                 self._settings.system,
                 self._schema,
                 limits.seconds(),
-                self._stream if streaming else None,
+                self._streaming() if streaming else None,
                 None if limits.deadline is None else self._out_of_time,
             ),
         )
@@ -328,6 +329,7 @@ class Evaluation(Generic[OutputT]):
         self.executor.close()
 
     def _fail(self, error: BaseException) -> None:
+        self._listening = None
         self._answer_open_calls(f"The evaluation ended: {redact(str(error)) or type(error).__name__}")
         remember(error, self._transcript.history())
         self._tell_executed(None, None, "error")
@@ -354,10 +356,16 @@ class Evaluation(Generic[OutputT]):
 
     # Telling.
 
-    def _stream(self, text: str) -> None:
-        if text:
-            self._streamed = True
-            self._tell(TextDelta(text))
+    def _streaming(self) -> Callable[[str], None]:
+        """Takes the text of one request; a request that was given up on, but goes on in its thread, is not heard."""
+        mine = self._listening = object()
+
+        def stream(text: str) -> None:
+            if text and self._listening is mine:
+                self._streamed = True
+                self._tell(TextDelta(text))
+
+        return stream
 
     def _call_started(self, call: ToolCall) -> None:
         self._tell(CallStarted(call.id, call.name, str(call.arguments)))

@@ -32,7 +32,7 @@ class OpenAIAdapter(SdkAdapter):
             back as their defaults; a schema with no strict form is sent as it is.
         native_output: likewise for the final answer of a typed prompt.
         max_tokens: how much the model may write in one turn.
-        extra: further fields of the request, such as `{"temperature": 0}`.
+        extra: further fields of the request's body, such as `{"temperature": 0}`.
         client: an `openai.OpenAI` of one's own; `async_client` an `openai.AsyncOpenAI`. Neither is closed here.
         options: as of every adapter: `max_turns`, `manual`, `throttle`, ...
     """
@@ -87,7 +87,7 @@ class OpenAIAdapter(SdkAdapter):
             made = responses_arguments(request, **options)
             limit = {} if self._max_tokens is None else {"max_output_tokens": self._max_tokens}
             create = client.responses.create
-        return create(model=self.model, timeout=timeout, **{**made, **limit, **self.extra})
+        return create(model=self.model, timeout=timeout, extra_body=self.extra or None, **made, **limit)
 
     def read(self, response: Any, request: ModelRequest) -> ModelTurn:
         """The turn in a response."""

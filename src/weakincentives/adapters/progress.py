@@ -63,7 +63,10 @@ class SectionsOpened(NamedTuple):
 
 ProgressEvent = TurnStarted | TextDelta | Retrying | CallStarted | CallFinished | SectionsOpened
 OnEvent = Callable[[ProgressEvent], object]
-"""Called in the thread or task that evaluates; what it raises is logged and has no effect."""
+"""Called in the thread or task that evaluates; what it raises is logged and has no effect.
+
+Where plain code has a deadline, requests run in a worker thread and text comes from there; never two calls at once.
+"""
 
 __all__ = [
     "CallFinished",

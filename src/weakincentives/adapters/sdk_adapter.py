@@ -36,7 +36,7 @@ class SdkAdapter(ProviderAdapter):
     Args:
         words: how errors speak of the provider.
         timeout: seconds a request may take; the deadline shortens it.
-        extra: what else to send with every request, in the provider's own words.
+        extra: further fields of every request's body, in the provider's own words.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class SdkAdapter(ProviderAdapter):
         known = failure_of(error, self.words)
         if known is not None:
             return known
-        if isinstance(error, AttributeError | TypeError | LookupError | ValueError):
+        if isinstance(error, AttributeError | LookupError | ValueError | TypeError) and not _is_our_call(error):
             text = f"{self.words.provider} sent an answer that cannot be read: {type(error).__name__}: {error}"
             return RequestFailed("malformed", text)
         return error
@@ -192,6 +192,11 @@ class SdkAdapter(ProviderAdapter):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+def _is_our_call(error: Exception) -> bool:
+    """Whether the SDK was called wrongly, which is no fault of the answer."""
+    return isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
 
 
 __all__ = ["Accumulator", "SdkAdapter"]
