@@ -8,7 +8,7 @@ import logging
 import statistics
 import tracemalloc
 from collections.abc import Callable, Iterable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
@@ -73,13 +73,13 @@ def beyond_the_engine() -> Row:
     gc.disable()
     try:
         for _ in range(30):
-            start = perf_counter()
+            start = process_time()
             subject()
-            turn = (perf_counter() - start) / turns
-            start = perf_counter()
+            turn = (process_time() - start) / turns
+            start = process_time()
             for _ in itertools.repeat(None, turns):
                 call()
-            engine = (perf_counter() - start) / turns
+            engine = (process_time() - start) / turns
             added.append(turn / engine - 1)
     finally:
         gc.enable()

@@ -145,7 +145,8 @@ class Evaluation(Generic[OutputT]):
         return response
 
     async def _ask(self, mode: Mode) -> ModelTurn:
-        self._limits.check(self._prompt.name)
+        if self._limits.any:
+            self._limits.check(self._prompt.name)
         if self._turns >= self._settings.max_turns:
             raise self._error(
                 f"The model did not finish within {self._turns} turns. "

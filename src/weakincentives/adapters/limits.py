@@ -40,7 +40,7 @@ class LoopSettings:
 class Limits:
     """The time and tokens of one evaluation."""
 
-    __slots__ = ("_key", "deadline", "tracker")
+    __slots__ = ("_key", "any", "deadline", "tracker")
 
     def __init__(
         self, key: str, deadline: Deadline | None, budget: Budget | None, tracker: BudgetTracker | None
@@ -51,6 +51,8 @@ class Limits:
         self.deadline = min(
             (each for each in given if each is not None), key=lambda each: each.expires_at, default=None
         )
+
+        self.any = self.deadline is not None or self.tracker is not None
 
     def check(self, prompt_name: str) -> None:
         """Raise `PromptEvaluationError`, phase "deadline" or "budget", when a limit is passed."""
