@@ -43,6 +43,7 @@ from weakincentives.prompt import (
 )
 from weakincentives.resources import Binding
 from weakincentives.run_context import Heartbeat, RunContext
+from weakincentives.runtime import EffectLedger, IdempotencyConfig
 from weakincentives.session import Session
 from weakincentives.testing import FakeClock, ScriptedAdapter, call, call_raw, execute_tool, say
 from weakincentives.testing.adapters import Workshop, answers, assert_no_orphans
@@ -98,6 +99,25 @@ def test_the_system_text_is_sent_beside_the_conversation() -> None:
     adapter = ScriptedAdapter(say("Yes."), system="Be brief.")
     adapter.evaluate(prompt_with(), Session())
     assert adapter.requests[0].system == "Be brief."
+
+
+def test_a_ledger_spans_evaluations() -> None:
+    """An effect that happened in one evaluation is not repeated in the next."""
+    charged: list[str] = []
+
+    def charge(params: Empty, *, context: ToolContext) -> ToolResult[str]:
+        charged.append("once")
+        return ToolResult.ok("charged")
+
+    tool = Tool[Empty, str](
+        name="charge", description="Charge.", handler=charge, idempotency=IdempotencyConfig(scope="global")
+    )
+    ledger = EffectLedger()
+    sessions = Session(), Session()
+    for session in sessions:
+        ScriptedAdapter(call("charge"), say("Done.")).evaluate(prompt_with(tool), session, effect_ledger=ledger)
+    assert charged == ["once"]
+    assert [session[ToolInvoked].all()[0].outcome for session in sessions] == ["succeeded", "replayed"]
 
 
 # Resources.

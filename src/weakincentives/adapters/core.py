@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from threading import Lock
@@ -14,6 +13,7 @@ from ..deadlines import Deadline
 from ..prompt.prompt import Prompt
 from ..run_context import Heartbeat, RunContext
 from ..runtime.call import ToolReply
+from ..runtime.ledger import Ledger
 from ..session import Session
 from .driving import drive
 from .exchange import ModelRequest, ModelTurn
@@ -23,7 +23,6 @@ from .modes import AWAITING_MODE, BLOCKING_MODE
 from .progress import OnEvent
 from .response import PromptResponse
 from .throttle import Throttle
-from .tool_executor import ToolExecutor
 from .transcript import AnswerMessage, History, Message, open_calls
 
 OutputT = TypeVar("OutputT")
@@ -49,7 +48,7 @@ class _Options(NamedTuple):
     deadline: Deadline | None
     budget: Budget | None
     budget_tracker: BudgetTracker | None
-    effect_ledger: Any
+    effect_ledger: Ledger | None
     heartbeat: Heartbeat | None
     run_context: RunContext | None
     history: History | Sequence[Message] | None
@@ -89,7 +88,7 @@ class ProviderAdapter(ABC):
         deadline: Deadline | None = None,
         budget: Budget | None = None,
         budget_tracker: BudgetTracker | None = None,
-        effect_ledger: Any = None,
+        effect_ledger: Ledger | None = None,
         heartbeat: Heartbeat | None = None,
         run_context: RunContext | None = None,
         on_event: OnEvent | None = None,
@@ -132,7 +131,7 @@ class ProviderAdapter(ABC):
         deadline: Deadline | None = None,
         budget: Budget | None = None,
         budget_tracker: BudgetTracker | None = None,
-        effect_ledger: Any = None,
+        effect_ledger: Ledger | None = None,
         heartbeat: Heartbeat | None = None,
         run_context: RunContext | None = None,
         on_event: OnEvent | None = None,
@@ -189,7 +188,7 @@ class ProviderAdapter(ABC):
             history=_whole(options.history, options.tool_results or ()),
             heartbeat=options.heartbeat,
             run_context=options.run_context,
-            executor_options=_executor_options(options.effect_ledger),
+            effect_ledger=options.effect_ledger,
         )
 
 
@@ -202,14 +201,6 @@ def _whole(history: History | Sequence[Message] | None, results: Iterable[ToolRe
         text, is_error = (_LEFT_OPEN, False) if reply is None else (reply.text, reply.is_error)
         messages = (*messages, AnswerMessage(call.id, text, is_error))
     return History(messages)
-
-
-def _executor_options(effect_ledger: Any) -> dict[str, Any]:
-    if effect_ledger is None:
-        return {}
-    if "effect_ledger" not in inspect.signature(ToolExecutor).parameters:
-        raise TypeError("This version runs no effect ledger.")
-    return {"effect_ledger": effect_ledger}
 
 
 __all__ = ["LoopOptions", "ProviderAdapter"]

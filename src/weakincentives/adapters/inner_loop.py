@@ -24,6 +24,7 @@ from ..prompt.visibility import set_visibility
 from ..results import ToolResult
 from ..run_context import Heartbeat, RunContext
 from ..runtime.call import ToolCall, ToolReply, make
+from ..runtime.ledger import Ledger
 from ..runtime.redaction import redact
 from ..session import Session
 from .call_ids import with_sound_ids
@@ -82,7 +83,7 @@ class Evaluation(Generic[OutputT]):
         history: History,
         heartbeat: Heartbeat | None,
         run_context: RunContext | None,
-        executor_options: dict[str, Any],
+        effect_ledger: Ledger | None,
     ) -> None:
         self._adapter = adapter
         self._prompt = prompt
@@ -113,7 +114,7 @@ class Evaluation(Generic[OutputT]):
             run_context=run_context,
             rendered_prompt=rendered,
             hide_errors=self._settings.hide_errors,
-            **executor_options,
+            effect_ledger=effect_ledger,
         )
         self._transcript.set_prompt(rendered.text)
         self._tell_rendered(rendered.text)

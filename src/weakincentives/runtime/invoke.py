@@ -1,4 +1,4 @@
-"""Stage 4: the handler. Whatever it does, it ends as a `Ran`: no exception leaves this stage."""
+"""Stage 5: the handler. Whatever it does, it ends as a `Ran`: no exception leaves this stage."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ from .run import Run
 from .waiting import Limits, OutOfTime, Waiting, finished
 
 logger = logging.getLogger(__name__)
+
+
+class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
+    """The deadline passed before the handler began."""
 
 
 def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
@@ -142,7 +146,7 @@ def _out_of_time(tool: Tool[Any, Any], outcome: Outcome) -> Ran:
 def too_late(tool: Tool[Any, Any]) -> Ran:
     """The end of a call that waited for others until the run's time was up."""
     text = f"The deadline passed while '{tool.name}' waited for other calls, so it had no effect."
-    return Ran(ToolResult.error(text), "deadline")
+    return Ran(ToolResult.error(text), "deadline", NotBegun(text))
 
 
 _NO_LIMITS = Limits(None, None)
@@ -156,4 +160,4 @@ def _handle(
     return finished(read_handler(handler).call(params, context))
 
 
-__all__ = ["internal_error", "interrupted", "invoke", "start", "too_late"]
+__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late"]

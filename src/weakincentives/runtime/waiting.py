@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, NamedTuple, Protocol, final
+from time import sleep
+from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
 from ..prompt.events import Outcome
@@ -15,6 +16,8 @@ from .locks import LockTimeout
 from .processes import POOL, Answer, Job
 from .threads import Threaded
 from .transactions import Savepoint
+
+T = TypeVar("T")
 
 _GRACE = 0.05
 """Seconds a cancelled coroutine gets to unwind before it is left to itself."""
@@ -84,6 +87,14 @@ class Waiting(Protocol):
         """Wait until the call before is settled."""
         ...
 
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run something short that waits for a disk or a server; it always runs to its end, also when cancelled."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
 
 @final
 class Blocking:
@@ -119,6 +130,12 @@ class Blocking:
 
     async def turn(self, before: Future[None]) -> None:
         before.result()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+    async def pause(self, seconds: float) -> None:
+        sleep(seconds)  # noqa: ASYNC251 - these coroutines run in plain threads
 
 
 @final
@@ -159,6 +176,17 @@ class Awaiting:
     async def turn(self, before: Future[None]) -> None:
         # Shielded: cancelling the wait must not cancel what the call before will set.
         await asyncio.shield(asyncio.wrap_future(before))
+
+    async def call(self, function: Callable[[], T]) -> T:
+        future = asyncio.wrap_future(Threaded(function).future)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            raise
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 BLOCKING: Waiting = Blocking()
