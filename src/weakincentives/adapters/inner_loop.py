@@ -11,13 +11,12 @@ fail    answer what is open, keep the history with the exception, tell PromptExe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar, final
 from uuid import uuid4
 
 from ..budget import TokenUsage
-from ..errors import ParseError, PromptEvaluationError, ReducerError, VisibilityExpansionRequired, WinkError
-from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
+from ..errors import ParseError, PromptEvaluationError, VisibilityExpansionRequired, WinkError
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
 from ..prompt.visibility import set_visibility
@@ -34,16 +33,14 @@ from .kept_history import remember
 from .limits import Limits, LoopSettings
 from .modes import Asking, Mode
 from .progress import (
-    CallFinished,
-    CallStarted,
     OnEvent,
-    ProgressEvent,
     Retrying,
     SectionsOpened,
     TextDelta,
     TurnStarted,
 )
 from .response import OpenCall, PromptResponse
+from .telling import Teller
 from .tool_executor import ToolExecutor
 from .tool_spec import ToolSpec, tool_spec
 from .transcript import AnswerMessage, History, ModelMessage, Transcript, UserMessage
@@ -91,16 +88,12 @@ class Evaluation(Generic[OutputT]):
         self._settings = adapter.settings
         self._limits = limits
         self._heartbeat = heartbeat
-        self._run_context = run_context
-        self._on_event: OnEvent | None = None
+        self._teller = Teller(adapter.name, prompt, session, run_context)
         self._transcript = Transcript(history.messages)
         self._usage = TokenUsage()
         self._turns = self._expansions = self._parse_failures = 0
-        self._streamed = self._display_broken = False
-        self._listening: object = None
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._specs: tuple[ToolSpec, ...] = ()
-        self._started = session.clock.monotonic()
         prompt.install(session)
         rendered = prompt.render(session=session)
         self._schema = rendered.output_schema
@@ -117,13 +110,13 @@ class Evaluation(Generic[OutputT]):
             effect_ledger=effect_ledger,
         )
         self._transcript.set_prompt(rendered.text)
-        self._tell_rendered(rendered.text)
+        self._teller.rendered(rendered)
 
     # The loop.
 
     async def run(self, mode: Mode, on_event: OnEvent | None) -> PromptResponse[OutputT]:
         """Until the final answer, or in manual mode until there are calls to run."""
-        self._on_event = on_event
+        self._teller.on_event = on_event
         manual = self._settings.manual
         try:
             if not self._turns:
@@ -157,15 +150,16 @@ class Evaluation(Generic[OutputT]):
         self._turns += 1
         if self._heartbeat is not None:
             self._heartbeat.beat()
-        if self._on_event is not None:
-            self._tell(TurnStarted(self._turns))
+        teller = self._teller
+        if teller.on_event is not None:
+            teller.tell(TurnStarted(self._turns))
         turn = await self._request(mode)
         usage = turn.usage
         if usage.input or usage.output:
             self._usage = self._usage + usage
             self._limits.spent(self._usage)
-        if self._on_event is not None and turn.text and not self._streamed:
-            self._tell(TextDelta(turn.text))
+        if teller.on_event is not None and turn.text and not teller.streamed:
+            teller.tell(TextDelta(turn.text))
         turn = with_sound_ids(turn, self._turns)
         self._transcript.add(
             ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
@@ -176,13 +170,13 @@ class Evaluation(Generic[OutputT]):
         """Ask once, and again while waiting helps and the deadline allows it."""
         attempt = 1
         while True:
-            self._streamed = False
+            self._teller.streamed = False
             try:
                 return await mode.ask(self._adapter, self._make_request())
             except RequestFailed as failure:
                 delay = self._delay(attempt, failure)
                 logger.info("Request %d failed (%s); waiting %.2f s", attempt, failure.kind, delay)
-                self._tell(Retrying(str(failure), attempt, delay))
+                self._teller.tell(Retrying(str(failure), attempt, delay))
                 await mode.sleep(delay)
                 attempt += 1
             except (WinkError, AssertionError):
@@ -196,7 +190,7 @@ class Evaluation(Generic[OutputT]):
         if tools is not self._tools:
             self._tools, self._specs = tools, tuple(map(tool_spec, tools))
         limits = self._limits
-        streaming = self._on_event is not None
+        teller = self._teller
         return make(
             ModelRequest,
             (
@@ -205,7 +199,7 @@ class Evaluation(Generic[OutputT]):
                 self._settings.system,
                 self._schema,
                 limits.seconds(),
-                self._streaming() if streaming else None,
+                None if teller.on_event is None else teller.streaming(),
                 None if limits.deadline is None else self._out_of_time,
             ),
         )
@@ -230,7 +224,7 @@ class Evaluation(Generic[OutputT]):
     async def _answer(self, turn: ModelTurn, mode: Mode) -> None:
         """Run the turn's calls. Afterwards every id has its answer in the transcript, whatever happened."""
         calls = [make(ToolCall, (call.id, call.name, call.arguments)) for call in turn.calls]
-        on_call = None if self._on_event is None else self._call_started
+        on_call = None if self._teller.on_event is None else self._teller.call_started
         try:
             replies = await mode.execute(self.executor, calls, on_call, self._replied)
         except VisibilityExpansionRequired as expansion:
@@ -246,8 +240,7 @@ class Evaluation(Generic[OutputT]):
         self._transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
         if self._heartbeat is not None:
             self._heartbeat.beat()
-        if self._on_event is not None:
-            self._call_finished(reply.call_id, reply.text)
+        self._teller.call_finished(reply.call_id, reply.text)
 
     def _open(self, expansion: VisibilityExpansionRequired) -> None:
         self._answer_open_calls(self._expand(expansion))
@@ -266,8 +259,8 @@ class Evaluation(Generic[OutputT]):
         rendered = self._prompt.render(session=self._session)
         self.executor.offer(rendered)
         self._transcript.set_prompt(rendered.text)
-        self._tell(SectionsOpened(keys))
-        self._tell_rendered(rendered.text)
+        self._teller.tell(SectionsOpened(keys))
+        self._teller.rendered(rendered)
         return f"Opened: {', '.join(keys)}. What they hold is in the prompt now, with their tools."
 
     # The end.
@@ -283,7 +276,7 @@ class Evaluation(Generic[OutputT]):
                 self._answer_again(error, turn)
                 return None
         response = self._response(turn, output)
-        self._tell_executed(response.text, response.output, response.stop_reason)
+        self._teller.executed(response.text, response.output, response.stop_reason, self._usage)
         return response
 
     def _answer_again(self, error: ParseError, turn: ModelTurn) -> None:
@@ -307,8 +300,7 @@ class Evaluation(Generic[OutputT]):
 
     def _execute_one(self, call: ToolCall) -> ToolReply:
         """What an `OpenCall` does; opening sections is an answer here, since the loop is not running."""
-        if self._on_event is not None:
-            self._call_started(call)
+        self._teller.call_started(call)
         try:
             return self.executor.execute(call)
         except VisibilityExpansionRequired as expansion:
@@ -331,10 +323,10 @@ class Evaluation(Generic[OutputT]):
         self.executor.close()
 
     def _fail(self, error: BaseException) -> None:
-        self._listening = None
+        self._teller.stop_listening()
         self._answer_open_calls(f"The evaluation ended: {redact(str(error)) or type(error).__name__}")
         remember(error, self._transcript.history())
-        self._tell_executed(None, None, "error")
+        self._teller.executed(None, None, "error", self._usage)
 
     def _answer_open_calls(self, text: str) -> None:
         """Answer what the engine did not, and record what it never saw."""
@@ -342,8 +334,7 @@ class Evaluation(Generic[OutputT]):
             if not self.executor.has_seen(call.id):
                 self.executor.decline(ToolCall(call.id, call.name, call.arguments), text)
             self._transcript.add(AnswerMessage(call.id, text))
-            if self._on_event is not None:
-                self._call_finished(call.id, text)
+            self._teller.call_finished(call.id, text)
 
     def _response(
         self, turn: ModelTurn, output: OutputT | None, calls: tuple[OpenCall, ...] = ()
@@ -355,82 +346,6 @@ class Evaluation(Generic[OutputT]):
 
     def _error(self, message: str, phase: str) -> PromptEvaluationError:
         return PromptEvaluationError(message, prompt_name=self._prompt.name, phase=phase)
-
-    # Telling.
-
-    def _streaming(self) -> Callable[[str], None]:
-        """Takes the text of one request; a request that was given up on, but goes on in its thread, is not heard."""
-        mine = self._listening = object()
-
-        def stream(text: str) -> None:
-            if text and self._listening is mine:
-                self._streamed = True
-                self._tell(TextDelta(text))
-
-        return stream
-
-    def _call_started(self, call: ToolCall) -> None:
-        self._tell(CallStarted(call.id, call.name, str(call.arguments)))
-
-    def _call_finished(self, call_id: str, text: str) -> None:
-        for event in reversed(self._session[ToolInvoked].all()):
-            if event.call_id == call_id:
-                name, outcome, kept = event.tool_name, event.outcome, event.success
-                self._tell(CallFinished(call_id, name, outcome, text, event.duration, event.changes, kept))
-                return
-
-    def _tell(self, event: ProgressEvent) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(event)
-        except Exception:
-            level = logging.DEBUG if self._display_broken else logging.ERROR  # once is enough
-            logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
-            self._display_broken = True
-
-    def _tell_rendered(self, text: str) -> None:
-        prompt = self._prompt
-        event = PromptRendered(
-            prompt_name=prompt.name,
-            prompt_ns=prompt.ns,
-            prompt_key=prompt.key,
-            text=text,
-            tool_names=tuple(tool.name for tool in self.executor.tools),
-            adapter=self._adapter.name,
-            session_id=self._session.session_id,
-            run_context=self._run_context,
-        )
-        _publish(self._session, event)
-
-    def _tell_executed(self, text: str | None, output: Any, stop_reason: StopReason) -> None:
-        prompt = self._prompt
-        event = PromptExecuted(
-            prompt_name=prompt.name,
-            prompt_ns=prompt.ns,
-            prompt_key=prompt.key,
-            text=text,
-            output=output,
-            stop_reason=stop_reason,
-            usage=self._usage,
-            adapter=self._adapter.name,
-            session_id=self._session.session_id,
-            run_context=self._run_context,
-            duration=self._session.clock.monotonic() - self._started,
-        )
-        _publish(self._session, event)
-
-
-def _publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
-    """Record and tell; a reducer or subscriber that fails keeps neither the event from the log nor us from going on."""
-    try:
-        told = session.dispatch(event)
-    except ReducerError:
-        logger.exception("A reducer failed on %s", type(event).__name__)
-        session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-        told = session.dispatcher.dispatch(event)
-    for handler, error in told.errors:
-        logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 
 
 def new_key(prompt_name: str) -> str:
