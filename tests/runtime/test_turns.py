@@ -244,7 +244,7 @@ def test_a_call_that_ends_the_evaluation_leaves_no_id_unanswered(
     assert [reply.outcome for reply in seen] == ["succeeded", outcome, "cancelled", "cancelled"]
     assert outcomes(session) == ["succeeded", outcome, "cancelled", "cancelled"]
     assert [event.rendered_output for event in session[ToolInvoked].all()] == [reply.text for reply in seen]
-    assert seen[2].text == "This call was not run, because an earlier call of the turn ended the evaluation."
+    assert seen[2].text.startswith("This call was not run, because an earlier call of the turn ")
     assert fs.read("log") == "a"
     assert session[Count].count() == 1
 

@@ -1,6 +1,52 @@
-"""Wire formats: what connects the engine to models."""
+"""Wire formats: what connects the engine to models.
 
+Adapters of providers are in modules of their own (`weakincentives.adapters.openai`, ...), so that no SDK is imported
+before it is needed.
+"""
+
+from .core import ProviderAdapter
+from .exchange import ModelRequest, ModelTurn, StopReason
+from .failures import RequestFailed
+from .kept_history import history_of
+from .progress import (
+    CallFinished,
+    CallStarted,
+    ProgressEvent,
+    Retrying,
+    SectionsOpened,
+    TextDelta,
+    TurnStarted,
+)
+from .response import OpenCall, PromptResponse
+from .throttle import Throttle
 from .tool_execution_context import ToolExecutionContext
 from .tool_executor import ToolExecutor
+from .tool_spec import ToolSpec
+from .transcript import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
 
-__all__ = ["ToolExecutionContext", "ToolExecutor"]
+__all__ = [
+    "AnswerMessage",
+    "CallFinished",
+    "CallMessage",
+    "CallStarted",
+    "History",
+    "ModelMessage",
+    "ModelRequest",
+    "ModelTurn",
+    "OpenCall",
+    "ProgressEvent",
+    "PromptResponse",
+    "ProviderAdapter",
+    "RequestFailed",
+    "Retrying",
+    "SectionsOpened",
+    "StopReason",
+    "TextDelta",
+    "Throttle",
+    "ToolExecutionContext",
+    "ToolExecutor",
+    "ToolSpec",
+    "TurnStarted",
+    "UserMessage",
+    "history_of",
+]

@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, wait
 from threading import Lock
-from typing import Any, Self, TypeVar, final
+from typing import Any, Self, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
+from ..errors import VisibilityExpansionRequired
 from ..prompt.events import ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
 from ..run_context import Heartbeat, RunContext
 from ..runtime.call import Refused, ToolCall, ToolReply
+from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
 from ..runtime.ledger import Ledger
 from ..runtime.run import Run
@@ -23,8 +25,9 @@ from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, BLOCKING
 from ..session import Session
+from .driving import drive
 
-T = TypeVar("T")
+OnCall = Callable[[ToolCall], object]
 OnReply = Callable[[ToolReply], object]
 
 
@@ -58,13 +61,10 @@ class ToolExecutor:
     ) -> None:
         prompt.install(session)
         rendered = prompt.render(session=session) if rendered_prompt is None else rendered_prompt
-        for bound in rendered.tool_map.values():
-            for policy in bound.policies:
-                install = getattr(policy, "install", None)
-                if install is not None:
-                    install(session)
+        _install_policies(rendered, session)
         self._resources = prompt.resources
         self._entered = False
+        self._tools: tuple[Tool[Any, Any], ...] = ()
         self._lock = Lock()
         self._run = Run(
             tools=rendered.tool_map,
@@ -84,13 +84,40 @@ class ToolExecutor:
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
         """What the model may call now: the prompt's tools, and `read_tool_result` once something was cut."""
-        return tuple(bound.tool for bound in self._run.tools.values())
+        known = self._tools
+        if len(known) != len(self._run.tools):  # tools are only ever added, but for `offer`
+            known = self._tools = tuple(bound.tool for bound in self._run.tools.values())
+        return known
+
+    def offer(self, rendered: RenderedPrompt[Any]) -> None:
+        """Go on with a prompt that was rendered anew: its tools instead of those before. Not while calls run."""
+        tools = self._run.tools
+        reading = tools.get(READ_TOOL)
+        tools.clear()
+        tools.update(rendered.tool_map)
+        if reading is not None:
+            tools.setdefault(READ_TOOL, reading)
+        self._run.rendered_prompt = rendered
+        self._tools = ()
+        _install_policies(rendered, self._run.session)
+
+    def begin_turn(self) -> None:
+        """Forget the ids of earlier calls: they are unique within one turn. `execute_all` does it itself."""
+        self._run.memory.begin_turn()
+
+    def has_seen(self, call_id: str) -> bool:
+        """Whether a call with this id began in this turn; if so it was recorded, however it ended."""
+        return self._run.memory.knows(call_id)
+
+    def decline(self, call: ToolCall, text: str) -> ToolReply:
+        """Answer a call without running it: one event, outcome `cancelled`."""
+        return conclude(call, Refused("cancelled", text), self._run)
 
     def execute(self, call: ToolCall) -> ToolReply:
         """Run one call and answer it."""
         if not self._entered:
             self._enter()
-        return _drive(dispatch(call, self._run, BLOCKING))
+        return drive(dispatch(call, self._run, BLOCKING))
 
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
@@ -98,19 +125,25 @@ class ToolExecutor:
             await self._aenter()
         return await dispatch(call, self._run, AWAITING)
 
-    def execute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
+    def execute_all(
+        self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
+    ) -> list[ToolReply]:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
         Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
         evaluation, or `on_reply` raises, the calls after it are answered as not run, and `on_reply` has seen all
         answers before it raises. Ctrl-C waits for read-only calls that are overlapping; a second one does not, and
-        leaves it to them to record how they ended.
+        leaves it to them to record how they ended. `on_call` sees each call before it begins and may not raise.
         """
-        self._enter()
-        turn = _Turn(calls, self._run, on_reply)
+        if not self._entered:
+            self._enter()
+        calls = list(calls)
+        if len(calls) == 1:  # as below; most turns are like this
+            return [self._execute_only(calls[0], on_call, on_reply)]
+        turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
-                turn.take(batch[0], lambda call=batch[0]: _drive(dispatch(call, self._run, BLOCKING)))
+                turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
                 continue
             running = [
                 Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
@@ -121,10 +154,33 @@ class ToolExecutor:
                 turn.take(call, threaded.future.result)
         return turn.finish()
 
-    async def aexecute_all(self, calls: Iterable[ToolCall], *, on_reply: OnReply | None = None) -> list[ToolReply]:
+    def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
+        self._run.memory.begin_turn()
+        if on_call is not None:
+            on_call(call)
+        try:
+            reply = drive(dispatch(call, self._run, BLOCKING))
+        except BaseException:
+            if on_reply is not None:
+                on_reply(self._interrupted_reply(call))
+            raise
+        if on_reply is not None:
+            on_reply(reply)
+        return reply
+
+    def _interrupted_reply(self, call: ToolCall) -> ToolReply:
+        if self._run.memory.knows(call.id):
+            for event in reversed(self._run.session[ToolInvoked].all()):
+                if event.call_id == call.id:
+                    return answer_of(event)
+        return self.decline(call, _NOT_RUN)
+
+    async def aexecute_all(
+        self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
+    ) -> list[ToolReply]:
         """Like `execute_all`, for async code."""
         await self._aenter()
-        turn = _Turn(calls, self._run, on_reply)
+        turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
                 await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
@@ -190,9 +246,10 @@ class ToolExecutor:
 class _Turn:
     """The calls of one turn, their answers so far, and what has ended it."""
 
-    def __init__(self, calls: Iterable[ToolCall], run: Run, on_reply: OnReply | None) -> None:
+    def __init__(self, calls: Iterable[ToolCall], run: Run, on_call: OnCall | None, on_reply: OnReply | None) -> None:
         self._calls = list(calls)
         self._run = run
+        self._on_call = on_call
         self._on_reply = on_reply
         self._ended: BaseException | None = None
         self._recorded = run.session[ToolInvoked].count()
@@ -224,11 +281,15 @@ class _Turn:
         yield from self._open(batch)
 
     def _open(self, batch: list[ToolCall]) -> Iterable[Sequence[ToolCall]]:
+        if self._on_call is not None:
+            for call in batch:
+                self._on_call(call)
         if batch and self._ended is None:
             yield batch
             return
+        text = _OPENED if isinstance(self._ended, VisibilityExpansionRequired) else _NOT_RUN
         for call in batch:
-            self._answer(conclude(call, Refused("cancelled", _NOT_RUN), self._run))
+            self._answer(conclude(call, Refused("cancelled", text), self._run))
 
     def wait(self, future: Future[ToolReply]) -> None:
         """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
@@ -286,6 +347,18 @@ _MAX_TOGETHER = 16
 """How many read-only calls run at once; a model may ask for hundreds."""
 
 _NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
+_OPENED = (
+    "This call was not run, because an earlier call of the turn opened sections.\n"
+    "Read them; then call it again if it is still right."
+)
+
+
+def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
+    for bound in rendered.tool_map.values():
+        for policy in bound.policies:
+            install = getattr(policy, "install", None)
+            if install is not None:
+                install(session)
 
 
 def _alike(one: ToolCall, other: ToolCall) -> bool:
@@ -308,7 +381,7 @@ def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None]
 
 def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
     try:
-        return _drive(dispatch(call, run, BLOCKING, before))
+        return drive(dispatch(call, run, BLOCKING, before))
     finally:
         done.set_result(None)
 
@@ -318,16 +391,6 @@ async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Futur
         return await dispatch(call, run, AWAITING, before)
     finally:
         done.set_result(None)
-
-
-def _drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    coroutine.close()
-    raise RuntimeError("A blocking call tried to suspend.")
 
 
 __all__ = ["ToolExecutor"]

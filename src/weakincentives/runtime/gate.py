@@ -1,7 +1,9 @@
-"""Stage 2: may it run? Repetitions, policies, the deadline. Nothing is touched; `Refused` carries the answer."""
+"""Stage 2: may it run? Repetitions, policies, deadline, budget. Nothing is touched; `Refused` carries the answer."""
 
 from __future__ import annotations
 
+from ..budget import BudgetTracker
+from ..errors import BudgetExceededError, DeadlineExceededError
 from ..prompt.policy import evaluate_policies
 from .call import Admitted, Refused, Request, make
 from .contexts import CallContext
@@ -25,6 +27,8 @@ def gate(request: Request, run: Run) -> Admitted:
         _ask_policies(request, run)
     if run.deadline is not None and run.deadline.expired:
         raise Refused("deadline", f"The deadline has passed, so '{tool.name}' was not run.", params=params)
+    if run.budget_tracker is not None:
+        _ask_budget(request, run.budget_tracker)
     limited = tool.timeout is not None or run.deadline is not None or tool.isolation is not None
     if limited and tool.isolation != "process" and abandoned_count() >= MAX_ABANDONED:
         raise Refused(
@@ -44,6 +48,16 @@ def _ask_policies(request: Request, run: Run) -> None:
         context.end("refused")
     if text is not None:
         raise Refused("refused", text, params=request.params)
+
+
+def _ask_budget(request: Request, tracker: BudgetTracker) -> None:
+    name = request.bound.tool.name
+    try:
+        tracker.check()
+    except DeadlineExceededError:
+        raise Refused("deadline", f"The deadline has passed, so '{name}' was not run.", params=request.params) from None
+    except BudgetExceededError as error:
+        raise Refused("refused", f"{error}\nTherefore '{name}' was not run.", params=request.params) from None
 
 
 __all__ = ["gate"]

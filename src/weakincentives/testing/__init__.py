@@ -7,6 +7,7 @@ from .evaluation import EvalEscapes
 from .filesystem import FilesystemContract
 from .ledger import LedgerContract
 from .probes import ESCAPING_CODE
+from .scripted import ScriptedAdapter, call, call_raw, say
 
 __all__ = [
     "ESCAPES",
@@ -15,10 +16,14 @@ __all__ = [
     "FakeClock",
     "FilesystemContract",
     "LedgerContract",
+    "ScriptedAdapter",
+    "call",
+    "call_raw",
     "execute_tool",
     "make_context",
     "make_context_with_files",
     "make_session",
     "make_vfs",
+    "say",
     "transactional",
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
+from ..adapters.response import OpenCall
 from ..adapters.tool_executor import ToolExecutor
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult
@@ -52,6 +53,9 @@ def make_context_with_files(paths: Iterable[str], **options: Any) -> ToolContext
     return make_context(fs=make_vfs({path: path for path in paths}), **options)
 
 
+@overload
+def execute_tool(tool: OpenCall, /, *, session: Session | None = None) -> ToolReply: ...
+@overload
 def execute_tool(
     tool: Tool[P, R],
     arguments: P | Mapping[str, Any] | str | None = None,
@@ -60,12 +64,24 @@ def execute_tool(
     resources: Mapping[Any, object] | ResourceRegistry | None = None,
     policies: Iterable[ToolPolicy] = (),
     call_id: str = "call_1",
+) -> ToolReply: ...
+def execute_tool(
+    tool: Any,
+    arguments: Any = None,
+    *,
+    session: Session | None = None,
+    resources: Mapping[Any, object] | ResourceRegistry | None = None,
+    policies: Iterable[ToolPolicy] = (),
+    call_id: str = "call_1",
 ) -> ToolReply:
     """One call through the whole engine: parsed, asked, undone when it fails, recorded in the session.
 
-    The arguments are params, a mapping, JSON text, or None for a tool without parameters.
+    The arguments are params, a mapping, JSON text, or None for a tool without parameters. A call that an adapter in
+    manual mode handed out runs where it was asked for; `SessionError` when `session` is another one.
     """
-    text: Any = arguments
+    if isinstance(tool, OpenCall):
+        return tool.execute(session=session)
+    text = arguments
     if text is not None and not isinstance(text, str | Mapping):
         text = dump_json(text)
     section = MarkdownSection(title="Tool", template="", tools=[tool], policies=tuple(policies))

@@ -1,0 +1,79 @@
+"""What bounds an evaluation: turns, time, tokens. Passing a limit ends it with `PromptEvaluationError`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..budget import Budget, BudgetTracker, TokenUsage
+from ..deadlines import Deadline
+from ..errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
+from .throttle import Throttle
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """An adapter's own settings, the same for all its evaluations.
+
+    Attributes:
+        max_turns: how often the model may be asked in one evaluation.
+        output_retries: how often it is told that its final answer could not be parsed.
+        max_expansions: how often it may open sections.
+        throttle: how failed requests are repeated.
+        manual: return at `stop_reason="tool_use"` instead of running the calls.
+        hide_errors: tell the model only that something unexpected happened, not the exception's text.
+        system: words that stand above every conversation, where the provider has such a place.
+    """
+
+    max_turns: int = 50
+    output_retries: int = 2
+    max_expansions: int = 20
+    throttle: Throttle = field(default_factory=Throttle)
+    manual: bool = False
+    hide_errors: bool = False
+    system: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1 or self.output_retries < 0 or self.max_expansions < 0:
+            raise ValueError("max_turns must be 1 or more, output_retries and max_expansions 0 or more.")
+
+
+class Limits:
+    """The time and tokens of one evaluation."""
+
+    __slots__ = ("_key", "any", "deadline", "tracker")
+
+    def __init__(
+        self, key: str, deadline: Deadline | None, budget: Budget | None, tracker: BudgetTracker | None
+    ) -> None:
+        self._key = key
+        self.tracker = BudgetTracker(budget) if tracker is None and budget is not None else tracker
+        given = (deadline, None if budget is None else budget.deadline, tracker and tracker.budget.deadline)
+        self.deadline = min(
+            (each for each in given if each is not None), key=lambda each: each.expires_at, default=None
+        )
+
+        self.any = self.deadline is not None or self.tracker is not None
+
+    def check(self, prompt_name: str) -> None:
+        """Raise `PromptEvaluationError`, phase "deadline" or "budget", when a limit is passed."""
+        try:
+            if self.deadline is not None:
+                self.deadline.check()
+            if self.tracker is not None:
+                self.tracker.check()
+        except DeadlineExceededError as error:
+            raise PromptEvaluationError(str(error), prompt_name=prompt_name, phase="deadline") from error
+        except BudgetExceededError as error:
+            raise PromptEvaluationError(str(error), prompt_name=prompt_name, phase="budget") from error
+
+    def seconds(self) -> float | None:
+        """What is left until the deadline; None without one."""
+        return None if self.deadline is None else self.deadline.remaining().total_seconds()
+
+    def spent(self, usage: TokenUsage) -> None:
+        """Record what the evaluation has spent so far."""
+        if self.tracker is not None:
+            self.tracker.record(self._key, usage)
+
+
+__all__ = ["Limits", "LoopSettings"]

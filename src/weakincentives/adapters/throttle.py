@@ -1,0 +1,45 @@
+"""How long to wait before a failed request is sent again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .failures import RequestFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Waits that double, with jitter; what the provider asked for (`retry-after`) is never shortened.
+
+    Attributes:
+        max_attempts: requests in all for one turn, the first included.
+        base: seconds of the first wait.
+        max_wait: no wait gets longer by doubling; a provider that asks for more ends the evaluation.
+        random: a number from 0 to 1; each wait is between half and all of its length.
+
+    >>> Throttle(base=1, random=lambda: 1.0).wait(3, RequestFailed("overloaded", "busy"))
+    4.0
+    """
+
+    max_attempts: int = 6
+    base: float = 0.5
+    max_wait: float = 60.0
+    random: Callable[[], float] = field(default=random.random, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1 or self.base < 0 or self.max_wait < 0:
+            raise ValueError("Throttle needs max_attempts of 1 or more, and base and max_wait of 0 or more.")
+
+    def wait(self, attempt: int, failure: RequestFailed) -> float | None:
+        """Seconds until attempt `attempt + 1`; None when there should be none."""
+        if not failure.waiting_helps or attempt >= self.max_attempts:
+            return None
+        if failure.retry_after is not None:
+            # Everybody was told the same moment: come a little later, never sooner.
+            return None if failure.retry_after > self.max_wait else failure.retry_after + self.base * self.random() / 4
+        return min(self.base * 2.0 ** (attempt - 1), self.max_wait) * (0.5 + self.random() / 2)
+
+
+__all__ = ["Throttle"]

@@ -1,0 +1,179 @@
+"""What was said so far, in words no provider owns: the memory of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from ..serde import dump_json, parse
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What the model was told: a rendered prompt, or a word about its last answer."""
+
+    text: str
+    kind: Literal["user"] = "user"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CallMessage:
+    """One call as the model made it; `arguments` is the JSON text it wrote, valid or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ModelMessage:
+    """One turn of the model: text, calls, or both.
+
+    Attributes:
+        native: the turn as the provider gave it, for parts that must go back as they came (signed thinking, say).
+        provider: whose format `native` is; other adapters leave it alone and use text and calls.
+    """
+
+    text: str = ""
+    calls: tuple[CallMessage, ...] = ()
+    native: tuple[dict[str, Any], ...] = ()
+    provider: str = ""
+    kind: Literal["model"] = "model"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AnswerMessage:
+    """The answer to one call. `is_error` only when something unexpected happened."""
+
+    call_id: str
+    text: str
+    is_error: bool = False
+    kind: Literal["answer"] = "answer"
+
+
+Message = UserMessage | ModelMessage | AnswerMessage
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class History:
+    """A conversation that can be kept and continued: `adapter.evaluate(prompt, session, history=history)`.
+
+    It never changes. `to_json` and `from_json` carry it over to another process; any adapter can continue it.
+
+    >>> history = History((UserMessage("Hello"), ModelMessage("Good day.")))
+    >>> History.from_json(history.to_json()) == history
+    True
+    """
+
+    messages: tuple[Message, ...] = ()
+
+    def to_json(self) -> str:
+        """The whole conversation as JSON text."""
+        return dump_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> History:
+        """Read what `to_json` wrote; `ParseError` lists what is wrong with anything else."""
+        return parse(cls, text)
+
+    @property
+    def open_calls(self) -> tuple[CallMessage, ...]:
+        """The calls of the last turn that nobody answered; there are some only in manual mode."""
+        return open_calls(self.messages)
+
+
+def open_calls(messages: Sequence[Message]) -> tuple[CallMessage, ...]:
+    """The calls at the end that have no answer yet, in the model's order."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, AnswerMessage):
+            answered.add(message.call_id)
+            continue
+        calls = message.calls if isinstance(message, ModelMessage) else ()
+        return tuple(call for call in calls if call.id not in answered)
+    return ()
+
+
+@final
+class Transcript:
+    """The growing list of messages of one evaluation; the prompt stands at one place in it and can be replaced.
+
+    What `upto_now` handed out never changes: messages are only added, and replacing the prompt starts a new list.
+    """
+
+    __slots__ = ("_items", "_prompt_at")
+
+    def __init__(self, earlier: Iterable[Message] = ()) -> None:
+        self._items: list[Message] = list(earlier)
+        self._prompt_at: int | None = None
+
+    def set_prompt(self, text: str) -> None:
+        """Say the prompt, or say it in new words at the same place."""
+        message = UserMessage(text)
+        if self._prompt_at is None:
+            self._prompt_at = len(self._items)
+            self._items.append(message)
+        else:
+            self._items = list(self._items)
+            self._items[self._prompt_at] = message
+
+    def add(self, message: Message) -> None:
+        """Append a message."""
+        self._items.append(message)
+
+    def upto_now(self) -> Messages:
+        """The messages so far, without copying them."""
+        return Messages(self._items, len(self._items))
+
+    def history(self) -> History:
+        """The messages so far, as a value."""
+        return History(tuple(self._items))
+
+    def open_calls(self) -> tuple[CallMessage, ...]:
+        """See the function of this name."""
+        return open_calls(self._items)
+
+
+@final
+class Messages(Sequence[Message]):
+    """The first messages of a list that only grows: a request's view of the conversation."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: list[Message], length: int) -> None:
+        self._items = items
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[: self._length][index] if isinstance(index, slice) else self._items[self._at(index)]
+
+    def _at(self, index: int) -> int:
+        at = index + self._length if index < 0 else index
+        if not 0 <= at < self._length:
+            raise IndexError("There are fewer messages.")
+        return at
+
+    def __repr__(self) -> str:
+        return f"<{self._length} messages>"
+
+
+__all__ = [
+    "AnswerMessage",
+    "CallMessage",
+    "History",
+    "Message",
+    "Messages",
+    "ModelMessage",
+    "Transcript",
+    "UserMessage",
+    "open_calls",
+]

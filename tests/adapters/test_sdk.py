@@ -1,0 +1,210 @@
+"""Packages and clients: loaded when needed, told not to retry, used from any event loop, closed by who made them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.adapters.loopback import Drop, LoopbackServer, Slow, Status
+from tests.adapters.wires import CONNECTORS, connected
+
+from weakincentives.adapters import Throttle
+from weakincentives.adapters.anthropic import AnthropicAdapter
+from weakincentives.adapters.litellm import LiteLLMAdapter
+from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.adapters.sdk import retry_after
+from weakincentives.deadlines import Deadline
+from weakincentives.errors import PromptEvaluationError
+from weakincentives.testing import call, say
+from weakincentives.testing.adapters import Workshop, assert_no_orphans
+
+every_wire = pytest.mark.parametrize("wire", CONNECTORS)
+
+
+def test_no_sdk_is_imported_before_it_is_needed() -> None:
+    """Importing the adapters imports no provider's package."""
+    code = (
+        "import sys, weakincentives.adapters.openai, weakincentives.adapters.anthropic;"
+        "import weakincentives.adapters.litellm, weakincentives.testing;"
+        "print([m for m in ('openai', 'anthropic', 'litellm', 'httpx', 'httpx2') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "extra"), [(OpenAIAdapter, "openai"), (AnthropicAdapter, "anthropic"), (LiteLLMAdapter, "litellm")]
+)
+def test_a_missing_package_names_its_command(adapter: Any, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ImportError says what to install."""
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(ImportError, match=rf"pip install 'weakincentives\[{extra}\]'"):
+        adapter("model")
+
+
+def test_wrong_settings_are_refused() -> None:
+    """When the adapter is made, not when it is used."""
+    with pytest.raises(ValueError, match="'responses' or 'chat'"):
+        OpenAIAdapter("m", api="assistants")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="timeout"):
+        AnthropicAdapter("m", timeout=0)
+
+
+@every_wire
+def test_one_adapter_serves_several_event_loops(wire: str) -> None:
+    """Each loop has its own connections; plain code has others."""
+    shop = Workshop()
+
+    async def once(adapter: Any) -> str:
+        try:
+            return (await adapter.aevaluate(shop.prompt, shop.session)).text
+        finally:
+            await adapter.aclose()
+
+    with connected(wire, say("1"), say("2"), say("3")) as (adapter, _):
+        assert asyncio.run(once(adapter)) == "1"
+        assert adapter.evaluate(shop.prompt, shop.session).text == "2"
+        assert asyncio.run(once(adapter)) == "3"
+
+
+@every_wire
+def test_faults_are_waited_out_by_async_code(wire: str) -> None:
+    """The same for `aevaluate`, streaming or not."""
+    shop = Workshop()
+    fault = Status(429, {"type": "rate_limit_error"}, {"retry-after-ms": "10"})
+
+    async def both(adapter: Any) -> list[str]:
+        async with adapter:
+            whole = await adapter.aevaluate(shop.prompt, shop.session)
+            assert_no_orphans(whole.history)
+            streamed = await adapter.aevaluate(shop.prompt, shop.session, on_event=print)
+            return [whole.text, streamed.text]
+
+    turns = [fault, Drop(after=20), call("write", path="1"), say("Whole."), fault, Drop(after=20), say("Streamed.")]
+    with connected(wire, *turns) as (adapter, server):
+        assert asyncio.run(both(adapter)) == ["Whole.", "Streamed."]
+        server.assert_complete()
+
+
+@every_wire
+def test_a_deadline_ends_a_slow_request_of_async_code(wire: str) -> None:
+    """At once, and other tasks go on meanwhile."""
+    shop = Workshop()
+
+    async def evaluate(adapter: Any) -> None:
+        async with adapter:
+            await adapter.aevaluate(shop.prompt, shop.session)  # the first time takes longer
+            start, ticks = time.monotonic(), 0
+            task = asyncio.ensure_future(
+                adapter.aevaluate(shop.prompt, shop.session, deadline=Deadline.after(timedelta(seconds=0.4)))
+            )
+            while not task.done():
+                await asyncio.sleep(0.02)
+                ticks += 1
+            assert ticks > 1
+            assert time.monotonic() - start < 2.5
+            await task
+
+    turns = (say("Ready."), Slow(3, say("Late.")))
+    with connected(wire, *turns) as (adapter, _), pytest.raises(PromptEvaluationError) as caught:
+        asyncio.run(evaluate(adapter))
+    assert caught.value.phase == "deadline"
+
+
+@every_wire
+def test_a_request_that_was_given_up_on_is_not_heard(wire: str) -> None:
+    """Nothing is told after `evaluate` has raised, though the request may still be running."""
+    shop = Workshop()
+    events: list[Any] = []
+    with connected(wire, Slow(1.0, say("Late."))) as (adapter, _):
+        with pytest.raises(PromptEvaluationError):
+            adapter.evaluate(
+                shop.prompt,
+                shop.session,
+                deadline=Deadline.after(timedelta(seconds=0.3)),
+                on_event=events.append,
+            )
+        told = len(events)
+        time.sleep(1.2)
+        assert len(events) == told
+
+
+@pytest.mark.parametrize("package", ["openai", "anthropic"])
+def test_a_client_of_ones_own_is_used_and_not_closed(package: str) -> None:
+    """With its retries off, whatever it was made with."""
+    sdk: Any = pytest.importorskip(package)
+    shop = Workshop()
+    with LoopbackServer(Status(500), say("Yes.")) as server:
+        if package == "openai":
+            client = sdk.OpenAI(base_url=server.url, api_key="k", max_retries=5)
+            adapter: Any = OpenAIAdapter("m", client=client, throttle=Throttle(base=0.0))
+        else:
+            client = sdk.Anthropic(base_url=server.url, api_key="k", max_retries=5)
+            adapter = AnthropicAdapter("m", client=client, throttle=Throttle(base=0.0))
+        events: list[Any] = []
+        assert adapter.evaluate(shop.prompt, shop.session, on_event=events.append).text == "Yes."
+        adapter.close()
+        assert not client.is_closed()
+        client.close()
+    assert [type(event).__name__ for event in events][:2] == ["TurnStarted", "Retrying"]
+
+
+def test_settings_reach_the_service() -> None:
+    """Model, limits, the system text and what else was given."""
+    shop = Workshop()
+    options: dict[str, Any] = {"system": "Be brief.", "max_tokens": 77, "extra": {"temperature": 0.5}}
+    for wire, system, limit in (
+        ("chat", "messages", "max_completion_tokens"),
+        ("responses", "instructions", "max_output_tokens"),
+        ("messages", "system", "max_tokens"),
+    ):
+        with connected(wire, say("Yes."), **options) as (adapter, server):
+            adapter.evaluate(shop.prompt, shop.session)
+            body = server.received[0].body
+        assert (body["model"], body["temperature"], body[limit]) == ("scripted", 0.5, 77)
+        assert "Be brief." in str(body[system])
+
+
+def test_thinking_goes_back_as_it_came() -> None:
+    """What a provider signed or encrypted is returned untouched, and only to that provider."""
+    shop = Workshop()
+    with connected("messages", call("read", path="a.txt"), say("Done.")) as (adapter, server):
+        response = adapter.evaluate(shop.prompt, shop.session, on_event=lambda _: None)
+        blocks = server.received[1].body["messages"][1]["content"]
+        assert blocks[0] == {"type": "thinking", "thinking": "Hm.", "signature": "s1"}
+        assert blocks[1]["input"] == {"path": "a.txt"}
+    with connected("responses", call("read", path="a.txt"), say("Done.")) as (adapter, server):
+        adapter.evaluate(shop.prompt, shop.session)
+        assert server.received[1].body["input"][1]["encrypted_content"] == "x1"
+    with connected("responses", say("On.")) as (adapter, server):
+        adapter.evaluate(shop.prompt, shop.session, history=response.history)
+        assert "signature" not in str(server.received[0].body)
+
+
+class _Response:
+    def __init__(self, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "2"}, 2.0),
+        ({"retry_after": " 1.5 "}, 1.5),
+        ({"retry_after": "2", "retry_after_ms": "300"}, 0.3),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+        ({"retry_after_ms": "-5"}, 0.0),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    """Seconds, milliseconds, a date; nonsense counts as nothing."""
+    error = Exception()
+    error.response = _Response(**headers)  # pyright: ignore[reportAttributeAccessIssue]
+    assert retry_after(error) == seconds
+    assert retry_after(Exception()) is None
