@@ -132,9 +132,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        received = Received(self.path, body, {key.lower(): value for key, value in self.headers.items()})
+        path = self.path.partition("?")[0]
+        received = Received(path, body, {key.lower(): value for key, value in self.headers.items()})
         number, turn = self.server.owner.next_turn(received)
-        wire = next(wire for end, wire in WIRES.items() if self.path.endswith(end))
+        wire = next(wire for end, wire in WIRES.items() if path.endswith(end))
         try:
             problem = wire.problem(body)
             if problem is not None:
@@ -393,7 +394,9 @@ class MessagesWire(Wire):
         return super().problem(body)
 
     def ids(self, body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        blocks = [block for item in body["messages"] if not isinstance(item["content"], str) for block in item["content"]]
+        blocks = [
+            block for item in body["messages"] if not isinstance(item["content"], str) for block in item["content"]
+        ]
         called = [block["id"] for block in blocks if block["type"] == "tool_use"]
         answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
         return sorted(called), sorted(answered)
