@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from weakincentives.budget import TokenUsage
 from weakincentives.testing.scripted import Call, Say
@@ -46,11 +46,14 @@ class Slow:
     turn: Any
 
 
+HALF = Say("This will not arrive in full, because the line goes dead in the middle of it.")
+
+
 @dataclass(frozen=True)
 class Drop:
     """The connection ends after so many bytes of the turn."""
 
-    turn: Any = Say("This will not arrive in full, because the line goes dead in the middle of it.")
+    turn: Any = HALF
     after: int = 0
 
 
@@ -58,7 +61,7 @@ class Drop:
 class EndsEarly:
     """A stream that ends as if all were well, but before the answer is complete."""
 
-    turn: Any = Say("Never finished.")
+    turn: Any = HALF
 
 
 class Received(NamedTuple):
@@ -127,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
     def do_POST(self) -> None:
@@ -177,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def spoken(turn: Any, number: int) -> Spoken:
     """A turn of the script, with ids like those of `ScriptedAdapter`."""
-    parts = list(turn) if isinstance(turn, list | tuple) else [turn]
+    parts: list[Any] = list(cast("list[Any]", turn)) if isinstance(turn, list | tuple) else [turn]
     calls: list[tuple[str, str, str]] = []
     texts: list[str] = []
     reason = "end_turn"
@@ -280,7 +283,7 @@ class ResponsesWire(Wire):
     def whole(self, said: Spoken) -> dict[str, Any]:
         output: list[dict[str, Any]] = [{"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "x1"}]
         if said.text:
-            content = {"type": "output_text", "text": said.text, "annotations": []}
+            content: dict[str, Any] = {"type": "output_text", "text": said.text, "annotations": []}
             output.append(
                 {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [content]}
             )
@@ -311,7 +314,7 @@ class ResponsesWire(Wire):
         whole = self.whole(said)
         yield event("response.created", response={**whole, "output": [], "status": "in_progress", "usage": None})
         for piece in pieces(said.text):
-            where = {"item_id": "msg_1", "output_index": 1, "content_index": 0, "logprobs": []}
+            where: dict[str, Any] = {"item_id": "msg_1", "output_index": 1, "content_index": 0, "logprobs": []}
             yield event("response.output_text.delta", delta=piece, **where)
         for index, item in enumerate(whole["output"]):
             yield event("response.output_item.done", output_index=index, item=item)

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-
 from tests.adapters.loopback import USAGE, LoopbackServer
+
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.core import ProviderAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter

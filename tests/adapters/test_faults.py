@@ -1,4 +1,4 @@
-"""What services and networks do wrong, with the real clients: waited out where that helps, explained where it does not."""
+"""What services and networks do wrong, with the real clients: waited out where that helps, explained elsewhere."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-
 from tests.adapters.loopback import Drop, EndsEarly, LoopbackServer, Raw, Slow, Status
 from tests.adapters.wires import CONNECTORS, connected
+
 from weakincentives.adapters import Retrying, Throttle, history_of
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.openai import OpenAIAdapter

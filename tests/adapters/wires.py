@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.adapters.loopback import LoopbackServer
+
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.adapters.sdk_adapter import SdkAdapter
@@ -34,7 +35,7 @@ CONNECTORS: dict[str, Callable[..., SdkAdapter]] = {"chat": _chat, "responses": 
 
 
 @contextmanager
-def connected(wire: str, *turns: Any, **options: Any) -> Iterator[Connected]:
+def connected(wire: str, *turns: Any, **options: Any) -> Generator[Connected]:
     """An adapter and the server it talks to; failed requests are repeated at once."""
     options.setdefault("throttle", Throttle(base=0.0))
     with LoopbackServer(*turns) as server, CONNECTORS[wire](server.url, **options) as adapter:
