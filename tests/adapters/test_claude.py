@@ -30,7 +30,15 @@ from weakincentives.budget import Budget
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.filesystem import Filesystem, HostFilesystem
-from weakincentives.prompt import Decision, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext
+from weakincentives.prompt import (
+    Decision,
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    SectionVisibility,
+    Tool,
+    ToolContext,
+)
 from weakincentives.results import ToolResult
 from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
 from weakincentives.testing import call, say
@@ -100,7 +108,7 @@ def _prompt(*tools: Tool[Any, Any], text: str = "Do it.", **options: Any) -> Pro
     return Prompt(PromptTemplate(ns="t", key="claude", sections=[section], **options))
 
 
-def _outcomes(session: Session) -> list[tuple[str, str, str]]:
+def _outcomes(session: Session) -> list[tuple[str | None, str, str]]:
     return [(event.call_id, event.tool_name, event.outcome) for event in session[ToolInvoked].all()]
 
 
@@ -151,7 +159,7 @@ def test_what_the_model_is_told_of_our_tools(tmp_path: Path) -> None:
         _adapter(server, tmp_path, system="Be brief.").evaluate(_prompt(KEEP, text="Say hi."), Session())
         body = server.received[0].body
     tools = {tool["name"]: tool for tool in body["tools"]}
-    assert tools.keys() == {WINK + "keep"}
+    assert tools.keys() == {WINK + "keep", WINK + "read_tool_result"}
     assert tools[WINK + "keep"]["description"] == "Keep a note."
     assert tools[WINK + "keep"]["input_schema"]["properties"] == {"text": {"type": "string"}}
     assert "Say hi." in str(body["messages"])
@@ -196,19 +204,22 @@ class _NoRemoval:
 
 
 def test_policies_are_asked_before_native_tools(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
-    """The template's policies refuse a native tool with a reason the model reads; so does WINK for the background."""
+    """Policies refuse a native tool with a reason the model reads; WINK refuses what it cannot undo."""
     session = Session()
     with LoopbackServer(
         call("Bash", command="rm a.txt", description="Remove").with_id("n1"),
         call("Bash", command="sleep 100", description="Wait", run_in_background=True).with_id("n2"),
+        call("Write", file_path=str(tmp_path / "outside.txt"), content="x").with_id("n3"),
         say("I see."),
     ) as server:
-        adapter = _adapter(server, tmp_path, native_tools=["Bash"])
+        adapter = _adapter(server, tmp_path, native_tools=["Bash", "Write"])
         adapter.evaluate(_prompt(policies=[_NoRemoval()]).bind(resources={Filesystem: files}), session)
         told = _results(server)
-    assert _outcomes(session) == [("n1", "Bash", "refused"), ("n2", "Bash", "refused")]
+    assert _outcomes(session) == [("n1", "Bash", "refused"), ("n2", "Bash", "refused"), ("n3", "Write", "refused")]
     assert "Removing files is not allowed." in str(told["n1"]["content"])
     assert "outlive their call" in str(told["n2"]["content"])
+    assert "where nothing can be undone" in str(told["n3"]["content"])
+    assert not (tmp_path / "outside.txt").exists()
     assert (root / "a.txt").exists()
 
 
@@ -261,6 +272,25 @@ def test_the_deadline_ends_a_native_tool_and_undoes_it(tmp_path: Path, root: Pat
     history = history_of(caught.value)
     assert history is not None
     _all_answered(history)
+
+
+def test_the_deadline_ends_our_call_and_undoes_it(tmp_path: Path) -> None:
+    """A call of ours that is under way at the deadline is undone with that outcome, and the evaluation ends."""
+    session = Session()
+
+    def wait(params: Note, *, context: ToolContext) -> ToolResult[str]:
+        context.session[Note].append(params)
+        time.sleep(8)
+        return ToolResult.ok("late")
+
+    tool = Tool[Note, str](name="wait", description="Wait.", handler=wait)
+    turns = call(WINK + "wait", text="x").with_id("c1"), say("Never.")
+    deadline = Deadline.after(timedelta(seconds=4))
+    with LoopbackServer(*turns) as server, pytest.raises(PromptEvaluationError) as caught:
+        _adapter(server, tmp_path).evaluate(_prompt(tool), session, deadline=deadline)
+    assert caught.value.phase == "deadline"
+    assert _outcomes(session) == [("c1", "wait", "deadline")]
+    assert session[Note].all() == ()
 
 
 def test_cancelling_undoes_our_call_under_way(tmp_path: Path) -> None:
@@ -347,6 +377,44 @@ def test_the_budget_refuses_calls_and_ends_it(tmp_path: Path) -> None:
     ):
         _adapter(server, tmp_path).evaluate(Prompt(template), Session(), budget=Budget(max_total_tokens=12))
     assert caught.value.phase == "budget"
+
+
+def test_the_budget_is_looked_at_before_every_call(tmp_path: Path) -> None:
+    """A model that goes on calling is stopped when its tokens are spent, not when it stops by itself."""
+    session = Session()
+    turns = [call(WINK + "keep", text=str(number)) for number in range(20)]
+    with LoopbackServer(*turns) as server:
+        with pytest.raises(PromptEvaluationError) as caught:
+            _adapter(server, tmp_path).evaluate(_prompt(KEEP), session, budget=Budget(max_input_tokens=35))
+        assert len(server.received) < 8
+    assert caught.value.phase == "budget"
+    history = history_of(caught.value)
+    assert history is not None
+    _all_answered(history)
+
+
+def test_sections_are_opened(tmp_path: Path) -> None:
+    """Opening a section answers with the prompt as it reads now; its tools work from then on, and not before."""
+    session = Session()
+    hidden = MarkdownSection(
+        title="Archive",
+        template="Notes go here.",
+        summary="An archive.",
+        tools=[KEEP],
+        visibility=SectionVisibility.SUMMARY,
+    )
+    prompt = Prompt(PromptTemplate(ns="t", key="open", sections=[hidden]))
+    with LoopbackServer(
+        call(WINK + "keep", text="early").with_id("c1"),
+        call(WINK + "open_sections", section_keys=["archive"], reason="to write").with_id("c2"),
+        call(WINK + "keep", text="later").with_id("c3"),
+        say("Done."),
+    ) as server:
+        _adapter(server, tmp_path).evaluate(prompt, session)
+        told = _results(server)
+    assert [outcome for _, _, outcome in _outcomes(session)] == ["unknown_tool", "expanded", "succeeded"]
+    assert "Notes go here." in str(told["c2"]["content"])
+    assert session[Note].all() == (Note("later"),)
 
 
 def test_progress_is_told(tmp_path: Path) -> None:

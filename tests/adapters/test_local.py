@@ -137,6 +137,7 @@ def test_a_typed_answer_beside_tools(adapter: LocalAdapter) -> None:
     assert isinstance(response.output, Verdict)
 
 
+@pytest.mark.torture
 def test_types_that_contain_themselves(adapter: LocalAdapter) -> None:
     """A recursive argument type and a recursive answer are grammars too."""
     short = LocalAdapter(max_tokens=40, max_calls=1, output_retries=0)

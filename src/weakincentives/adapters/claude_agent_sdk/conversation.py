@@ -11,23 +11,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
 from ...budget import TokenUsage
 from ...errors import (
-    BudgetExceededError,
     ParseError,
     PromptEvaluationError,
+    RollbackError,
     VisibilityExpansionRequired,
     WinkError,
 )
 from ...filesystem import Filesystem, HostFilesystem
+from ...prompt.annotations import ToolAnnotations
 from ...prompt.events import ToolInvoked
 from ...prompt.prompt import Prompt
+from ...prompt.tool import Tool
 from ...prompt.visibility import set_visibility
 from ...results import ToolResult
 from ...run_context import Heartbeat, RunContext
 from ...runtime.call import ToolCall, ToolReply
+from ...runtime.cuts import READ_TOOL, ReadToolResult, ResultPart
 from ...runtime.redaction import redact
 from ...session import Session
 from ..exchange import StopReason
@@ -47,7 +52,17 @@ OutputT = TypeVar("OutputT")
 
 _GRACE = 1.0
 """Seconds a call gets to end by itself once the evaluation is over; its own deadline is the same moment."""
+_ENDING = "This call was not run, because the evaluation is ending."
 _STOP_REASONS: dict[str | None, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+
+
+_READ_ON = Tool[ReadToolResult, ResultPart](
+    name=READ_TOOL,
+    description="Read on in a tool result that was cut because it was too long.",
+    handler=None,
+    annotations=ToolAnnotations(read_only=True, destructive=False),
+)
+"""As the engine offers it once something was cut, which is too late for Claude Code to hear of it."""
 
 
 class Given(NamedTuple):
@@ -75,9 +90,11 @@ class Conversation(Generic[OutputT]):
         self._cwd = _working_directory(adapter, prompt)
         self._transcript = Transcript(given.history.messages)
         self._usage = TokenUsage()
+        self._spent_in_turn: dict[int, TokenUsage] = {}  # since the last result, which has the exact sum
         self._turns = self._expansions = self._parse_failures = 0
         self._correction = ""
         self._ended: BaseException | None = None
+        self._over = False
         self._message_id: str | None = None
         self._text = ""
         self._calls: list[CallMessage] = []
@@ -113,14 +130,19 @@ class Conversation(Generic[OutputT]):
 
     async def run(self) -> PromptResponse[OutputT]:
         """Until the final answer."""
+        timer = asyncio.timeout(self._limits.seconds())
         try:
             self._limits.check(self._prompt.name)
             await self._executor.__aenter__()
-            async with asyncio.timeout(self._limits.seconds()):
+            async with timer:
                 response = await self._converse()
         except BaseException as error:
-            raised = self._as_ours(error)
-            await self._end("deadline" if isinstance(error, TimeoutError) else "cancelled", str(raised))
+            late = isinstance(error, TimeoutError) and timer.expired()
+            raised = self._as_ours(error, late=late)
+            try:
+                await self._end("deadline" if late else "cancelled", str(raised))
+            except RollbackError as failure:  # nothing can be promised any more, which matters most
+                raised = failure
             remember(raised, self._transcript.history())
             self._telling.executed(None, None, "error", self._usage)
             if raised is error:
@@ -134,16 +156,31 @@ class Conversation(Generic[OutputT]):
         sdk = self._adapter.sdk
         # Leaving the block ends the process, and its children with it, before anything is undone.
         async with sdk.ClaudeSDKClient(self._options()) as client:
-            await client.query(self._first_words())
-            while True:
-                response = self._finish(await self._listen(client))
-                if response is not None:
-                    return response
-                await client.query(self._correction)
+            try:
+                await client.query(self._first_words())
+                while True:
+                    response = self._finish(await self._listen(client))
+                    if response is not None:
+                        return response
+                    await client.query(self._correction)
+            except BaseException:
+                # Asked to end it would go on with its turn, and with the next: it must be told to stop.
+                self._over = True
+                with suppress(Exception):
+                    await asyncio.wait_for(client.interrupt(), _GRACE)
+                raise
 
     def _options(self) -> Any:
         adapter, settings = self._adapter, self._settings
-        hooks = NativeHooks(self._tracker, self._call_started, self._native_ended, self._fail)
+        root = Path(self._cwd).resolve() if changes_files(adapter.native_tools) and self._cwd is not None else None
+        hooks = NativeHooks(
+            self._tracker,
+            started=self._call_started,
+            ended=self._native_ended,
+            failed=self._fail,
+            is_over=self._is_over,
+            root=root,
+        )
         return adapter.sdk.ClaudeAgentOptions(
             **{
                 "system_prompt": settings.system,
@@ -199,6 +236,8 @@ class Conversation(Generic[OutputT]):
             self._message_id = message.message_id
             self._turns += 1
             self._telling.progress(TurnStarted(self._turns))
+        self._spent_in_turn[self._turns] = anthropic_usage(message.usage)
+        self._limits.spent(sum(self._spent_in_turn.values(), self._usage))
         sdk = self._adapter.sdk
         for block in message.content:
             if isinstance(block, sdk.TextBlock):
@@ -212,7 +251,7 @@ class Conversation(Generic[OutputT]):
     def _streaming(self, event: dict[str, Any]) -> None:
         if event.get("type") == "message_start":
             self._streamed = False
-        delta = event.get("delta") or {}
+        delta: dict[str, Any] = event.get("delta") or {}
         if delta.get("type") == "text_delta" and delta.get("text"):
             self._streamed = True
             self._telling.progress(TextDelta(delta["text"]))
@@ -238,10 +277,25 @@ class Conversation(Generic[OutputT]):
         """What Claude Code answered by itself (a tool that is not there, say) is recorded like any other call."""
         if self._is_recorded(call_id):
             return
-        for call in self._transcript.open_calls():
-            if call.id == call_id:
-                self._executor.decline(ToolCall(call.id, call.name, call.arguments), text)
+        for known in self._transcript.open_calls():
+            if known.id == call_id:
+                call = ToolCall(known.id, known.name, known.arguments)
+                self._call_started(known.id, known.name, known.arguments)
+                if self._could_run(known):
+                    self._executor.decline(call, text)
+                else:
+                    self._executor.execute(call)  # nothing runs: the engine says what is wrong with it
                 self._telling.call_finished(call_id, text)
+
+    def _could_run(self, call: CallMessage) -> bool:
+        for tool in self._executor.tools:
+            if tool.name == call.name:
+                try:
+                    tool.parse(call.arguments)
+                except ParseError:
+                    return False
+                return True
+        return False
 
     def _is_recorded(self, call_id: str) -> bool:
         events = self._session[ToolInvoked].all()[self._recorded_before :]
@@ -252,18 +306,23 @@ class Conversation(Generic[OutputT]):
     def _prompt_tools(self) -> tuple[Any, ...]:
         """All tools that may come to be offered: Claude Code is told once; what is not open yet is refused."""
         known = {tool.name: tool for section in self._prompt.sections for tool in _tools_below(section)}
+        known.setdefault(READ_TOOL, _READ_ON)
         return tuple({**known, **{tool.name: tool for tool in self._executor.tools}}.values())
 
     def _specs(self) -> tuple[ToolSpec, ...]:
         return tuple(map(tool_spec, self._prompt_tools()))
 
     async def _execute(self, call: ToolCall) -> ToolReply:
+        if self._is_over():
+            return self._executor.decline(call, _ENDING)
         self._call_started(call.id, call.name, json.dumps(call.arguments, ensure_ascii=False, default=str))
         try:
             reply = await self._executor.aexecute(call)
         except VisibilityExpansionRequired as expansion:
             reply = self._open(call, expansion)
-        except Exception as error:  # noqa: BLE001 - the call is answered, then the evaluation ends with it
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the call is answered, then the evaluation ends with it
             self._fail(error)
             text = f"The evaluation ended: {redact(str(error)) or type(error).__name__}"
             reply = ToolReply(call.id, text, ToolResult.error(text), "crashed", is_error=True)
@@ -290,6 +349,9 @@ class Conversation(Generic[OutputT]):
         text = f"Opened: {', '.join(keys)}. The prompt now reads:\n\n{rendered.text}"
         return ToolReply(call.id, text, ToolResult.ok(None, message=text), "expanded")
 
+    def _is_over(self) -> bool:
+        return self._over or self._ended is not None
+
     def _call_started(self, call_id: str, name: str, arguments: str) -> None:
         self._telling.progress(CallStarted(call_id, name, arguments))
 
@@ -308,6 +370,7 @@ class Conversation(Generic[OutputT]):
 
     def _finish(self, result: Any) -> PromptResponse[OutputT] | None:
         self._usage = self._usage + anthropic_usage(result.usage)
+        self._spent_in_turn.clear()
         self._limits.spent(self._usage)
         if result.subtype == "error_max_turns":
             raise self._error(
@@ -361,11 +424,9 @@ class Conversation(Generic[OutputT]):
                 self._telling.call_finished(call.id, text)
             self._transcript.add(AnswerMessage(call.id, text))
 
-    def _as_ours(self, error: BaseException) -> BaseException:
-        if isinstance(error, TimeoutError):
+    def _as_ours(self, error: BaseException, *, late: bool) -> BaseException:
+        if late:
             return self._error("The deadline passed while Claude Code was at work.", "deadline")
-        if isinstance(error, BudgetExceededError):
-            return self._error(str(error), "budget")
         if not isinstance(error, Exception) or isinstance(error, WinkError | AssertionError):
             return error
         text = redact(f"{type(error).__name__}: {error}")

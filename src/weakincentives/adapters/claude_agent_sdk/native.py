@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, final
 
 from ...prompt.prompt import Prompt
@@ -47,14 +48,19 @@ class NativeHooks:
     def __init__(
         self,
         tracker: PendingToolTracker,
+        *,
         started: Callable[[str, str, str], None],
         ended: Callable[[ToolReply], None],
         failed: Callable[[BaseException], None],
+        is_over: Callable[[], bool],
+        root: Path | None,
     ) -> None:
         self._tracker = tracker
         self._started = started
         self._ended = ended
         self._failed = failed
+        self._is_over = is_over
+        self._root = root
 
     def matchers(self, sdk: Any) -> dict[str, list[Any]]:
         """For `ClaudeAgentOptions.hooks`. A hook that fails blocks the tool: nothing runs unwatched."""
@@ -68,12 +74,15 @@ class NativeHooks:
         """Admit and remember, or refuse."""
         name: str = data["tool_name"]
         given: Mapping[str, Any] = data.get("tool_input") or {}
+        if self._is_over():
+            return {"continue_": False, "stopReason": "The evaluation is ending.", **_decision("deny", "It is over.")}
         if name.startswith(PREFIX):
             return _decision("allow")  # ours: the engine does all this itself
         call_id = data.get("tool_use_id") or tool_use_id or ""
         self._started(call_id, name, _text(given))
-        if given.get("run_in_background"):
-            refused = self._tracker.refuse(tool_use_id=call_id, tool_name=name, text=_BACKGROUND, arguments=given)
+        problem = self._beyond_undo(name, given)
+        if problem is not None:
+            refused = self._tracker.refuse(tool_use_id=call_id, tool_name=name, text=problem, arguments=given)
         else:
             refused = self._tracker.begin_tool_execution(
                 tool_use_id=call_id, tool_name=name, arguments=given, read_only=name in READING
@@ -82,6 +91,16 @@ class NativeHooks:
             return _decision("allow")
         self._ended(refused)
         return _decision("deny", refused.text)
+
+    def _beyond_undo(self, name: str, given: Mapping[str, Any]) -> str | None:
+        if given.get("run_in_background"):
+            return _BACKGROUND
+        target = given.get("file_path") or given.get("notebook_path")
+        if name in READING or self._root is None or not isinstance(target, str):
+            return None
+        if (self._root / target).resolve().is_relative_to(self._root):
+            return None
+        return f"{target} is outside of {self._root}, where nothing can be undone.\nWrite below {self._root}."
 
     async def after(self, data: Mapping[str, Any], tool_use_id: str | None, _: Any) -> dict[str, Any]:
         """The tool succeeded: keep what it did, unless something of ours objects."""
