@@ -1,0 +1,33 @@
+"""`wink digest DIR`: what a workspace holds, in outline, as a model would read it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the subcommand."""
+    parser = subcommands.add_parser("digest", help="print an outline of a workspace, as a model would read it")
+    parser.add_argument("directory", metavar="DIR", nargs="?", default=".", help="the workspace (default: here)")
+    parser.add_argument("--max-chars", type=int, default=6000, metavar="N", help="at most so long (default: 6000)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the digest; 1 when there is no such directory, 2 for a limit that makes no sense."""
+    from ...contrib.tools.digest import DigestConfig, build_digest  # noqa: PLC0415 - see `main.build_parser`
+    from ...errors import PromptValidationError  # noqa: PLC0415
+
+    try:
+        config = DigestConfig(max_chars=arguments.max_chars)
+    except PromptValidationError:
+        print("wink digest: --max-chars must be 200 or more", file=sys.stderr)
+        return 2
+    try:
+        digest = build_digest(arguments.directory, config=config)
+    except OSError as error:
+        print(f"wink digest: {arguments.directory}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    print(f"{digest.summary}\n\n{digest.body}")
+    return 0

@@ -1,0 +1,1 @@
+"""Batteries: tool suites that bring instructions, tools, policies and resources together."""
