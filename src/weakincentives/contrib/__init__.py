@@ -1,1 +1,1 @@
-"""Batteries: tool suites that bring instructions, tools, policies and resources together."""
+"""Batteries: tool suites, and the modules they share."""

@@ -22,11 +22,15 @@ from .planning import (
     StepStatus,
     UpdateStep,
 )
+from .python import PythonConfig, PythonSection
+from .vfs import VfsToolsSection
+from .vfs_config import HostMount, VfsConfig
 
 __all__ = [
     "AddStep",
     "DigestConfig",
     "DigestSource",
+    "HostMount",
     "Improve",
     "Plan",
     "PlanStatus",
@@ -34,10 +38,14 @@ __all__ = [
     "PlanningConfig",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "PythonConfig",
+    "PythonSection",
     "ReadPlan",
     "SetupPlan",
     "StepStatus",
     "UpdateStep",
+    "VfsConfig",
+    "VfsToolsSection",
     "WorkspaceDigest",
     "WorkspaceDigestSection",
     "build_digest",

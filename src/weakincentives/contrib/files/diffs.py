@@ -1,0 +1,113 @@
+"""What changed between two versions of a file, as a unified diff of bounded size and cost."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+
+from .pages import is_binary
+
+MAX_COMPARED_LINES = 5000
+MAX_SHOWN_LINES = 200
+MAX_SHOWN_CHARS = 12_000
+CONTEXT = 3
+
+
+def unified(
+    path: str,
+    before: bytes | None,
+    after: bytes | None,
+    *,
+    max_lines: int | None = MAX_SHOWN_LINES,
+    max_chars: int | None = MAX_SHOWN_CHARS,
+) -> str:
+    r"""The difference as text without a line break at the end; empty when there is none.
+
+    None stands for a file that does not exist. Binary files, and texts that differ in too many lines to be compared,
+    are named in one line. A longer diff than the limits allow is cut and says so.
+
+    >>> print(unified("a.txt", b"one\ntwo\n", b"one\n2\n"))
+    --- a/a.txt
+    +++ b/a.txt
+    @@ -1,2 +1,2 @@
+     one
+    -two
+    +2
+    """
+    if before == after:
+        return ""
+    old, new = _lines(before), _lines(after)
+    if old is None or new is None:
+        return f"Binary file {path} {_verb(before, after)} ({_size(before)} -> {_size(after)} bytes)"
+    head, tail = _common(old, new)
+    if len(old) + len(new) - 2 * (head + tail) > MAX_COMPARED_LINES:
+        return f"{path} {_verb(before, after)} ({len(old):,} -> {len(new):,} lines; too many differ to show)"
+    titles = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
+    return _cut(_hunks(old, new, head, tail, titles), max_lines, max_chars)
+
+
+def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[str, str]) -> list[str]:
+    """The diff's lines. Only the middle that differs is compared, however long the file is."""
+    skip, drop = max(0, head - CONTEXT), max(0, tail - CONTEXT)
+    lines = list(
+        unified_diff(old[skip : len(old) - drop], new[skip : len(new) - drop], *titles, lineterm="", n=CONTEXT)
+    )
+    return lines if not skip else [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
+
+
+def _shifted(line: str, by: int) -> str:
+    """A hunk's heading with its line numbers moved: the compared part began later in the file."""
+    _, old, new, _ = line.split(" ", 3)
+    return f"@@ {_moved(old, by)} {_moved(new, by)} @@"
+
+
+def _moved(place: str, by: int) -> str:
+    start, comma, count = place[1:].partition(",")
+    return f"{place[0]}{int(start) + by}{comma}{count}"
+
+
+def _common(old: list[str], new: list[str]) -> tuple[int, int]:
+    shortest = min(len(old), len(new))
+    head = 0
+    while head < shortest and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return head, tail
+
+
+def _cut(lines: list[str], max_lines: int | None, max_chars: int | None) -> str:
+    kept = lines if max_lines is None else lines[:max_lines]
+    text = "\n".join(kept)
+    if max_chars is not None and len(text) > max_chars:
+        text = text[:max_chars]
+    elif len(kept) == len(lines):
+        return text
+    return f"{text}\n[the diff goes on: {len(lines):,} lines in all]"
+
+
+def _lines(data: bytes | None) -> list[str] | None:
+    if data is None:
+        return []
+    if is_binary(data):
+        return None
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    if lines[-1]:
+        lines[-1] += "\n\\ No newline at end of file"
+    else:
+        lines.pop()
+    return lines
+
+
+def _verb(before: bytes | None, after: bytes | None) -> str:
+    return "added" if before is None else "removed" if after is None else "changed"
+
+
+def _size(data: bytes | None) -> str:
+    return f"{0 if data is None else len(data):,}"
+
+
+__all__ = ["unified"]

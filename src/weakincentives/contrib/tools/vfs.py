@@ -1,0 +1,162 @@
+"""The suite for files: tools to find, read, write and edit them, and rules that keep a model from losing any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ...errors import PromptValidationError
+from ...filesystem import FileChanges, Filesystem
+from ...filesystem.walk import FilesystemTree, walk_files
+from ...prompt import MarkdownSection, ReadBeforeWritePolicy
+from ...session import SessionProtocol
+from ..files.export import export_files
+from ..files.mounts import Copied
+from ..files.originals import TrackedFilesystem
+from .vfs_config import VfsConfig
+from .vfs_parts import Names
+from .vfs_reading import reading_tools
+from .vfs_writing import writing_tools
+
+
+class VfsToolsSection(MarkdownSection[Any]):
+    r"""Files for a model, bound as the prompt's `Filesystem`: every failed call leaves them as they were.
+
+    They live with the section: two evaluations that use the same section work on the same files, so make one for each
+    conversation. A prompt has one `Filesystem`; a second suite of this kind takes `VfsConfig(shared=True)` and a
+    `tool_prefix`. Files in a `root` folder are closed by `close`, by leaving a `with` block, or with the section.
+
+    Attributes:
+        filesystem: the files; None when they are shared.
+        mounted: what was copied in.
+
+    Args:
+        session: as for every suite; files keep nothing in it.
+        config: which files; empty ones in memory unless given.
+        tool_prefix: put before the name of each tool.
+
+    `PromptValidationError` for a config that cannot be, a mount that is refused, or a prefix that makes no tool name.
+
+    >>> vfs = VfsToolsSection(config=VfsConfig(files={"notes.txt": "buy milk\n"}))
+    >>> vfs.filesystem.write("notes.txt", "buy tea\n")
+    >>> print(vfs.diff(), end="")
+    --- a/notes.txt
+    +++ b/notes.txt
+    @@ -1 +1 @@
+    -buy milk
+    +buy tea
+    """
+
+    def __init__(
+        self,
+        session: SessionProtocol | None = None,
+        config: VfsConfig | None = None,
+        *,
+        accepts_overrides: bool = False,
+        key: str = "vfs",
+        title: str = "Files",
+        tool_prefix: str = "",
+    ) -> None:
+        del session
+        config = VfsConfig() if config is None else config
+        names = Names(tool_prefix)
+        tools = reading_tools(names, accepts_overrides=accepts_overrides)
+        if not config.read_only:
+            tools += writing_tools(names, accepts_overrides=accepts_overrides)
+        guarded = config.read_before_write and not config.read_only
+        policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
+        self.filesystem: TrackedFilesystem | None = None
+        self.mounted: tuple[Copied, ...] = ()
+        if not config.shared:
+            self.filesystem, self.mounted = config.open()
+        super().__init__(
+            title=title,
+            template=_text(names, config, self.mounted).replace("$", "$$"),
+            key=key,
+            tools=tools,
+            policies=[policy] if guarded else [],
+            accepts_overrides=accepts_overrides,
+        )
+
+    def resources(self) -> Mapping[type[Any], object]:
+        """The files, as the prompt's `Filesystem`; nothing when they are shared."""
+        return {} if self.filesystem is None else {Filesystem: self.filesystem}
+
+    def changes(self) -> FileChanges:
+        """Which files differ from what they were when the section was made."""
+        return self._own().differences()
+
+    def diff(self) -> str:
+        """What was done to the files since the section was made, as a unified diff; empty when nothing was."""
+        return self._own().diff()
+
+    def export(self, directory: str | os.PathLike[str], *, everything: bool = False) -> FileChanges:
+        """Write the files that were added or changed into a folder of the host, or all files with `everything`.
+
+        Files that are there are replaced; nothing is deleted, but what was removed is named in the result. All or
+        nothing: when one cannot be written, the folder is as it was.
+        """
+        fs = self._own()
+        found = fs.differences()
+        paths = list(walk_files(FilesystemTree(fs))) if everything else [*found.added, *found.changed]
+        export_files(fs, paths, directory)
+        return found
+
+    def close(self) -> None:
+        """Give back what a `root` folder holds; what was written stays. Twice is fine."""
+        if self.filesystem is not None:
+            self.filesystem.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _own(self) -> TrackedFilesystem:
+        if self.filesystem is None:
+            raise PromptValidationError(
+                f"Section {self.key!r} shares the prompt's files and has none of its own; "
+                "ask the section that binds them."
+            )
+        return self.filesystem
+
+
+_READING = """\
+Use these tools to {verbs} files in {where}. Paths start at its root, such as `src/main.py`; nothing outside of it can
+be reached.
+
+- Look before you act: `{p}list_directory`, `{p}glob_files` and `{p}search_files` find files by place and name,
+  `{p}grep_files` finds lines by content.
+- `{p}read_file` shows numbered lines. Long files come in pages: go on with `offset`. The numbers are not part of the
+  text."""
+
+_WRITING = """
+- Prefer `{p}edit_file` for a change to a part of a file: it replaces one exact piece of text. `{p}write_file` writes
+  the whole file.
+- A call that fails changes nothing."""
+
+_READ_FIRST = """
+- Read a file before you change it, and again when something else has changed it."""
+
+
+def _text(names: Names, config: VfsConfig, mounted: tuple[Copied, ...]) -> str:
+    text = _READING
+    if not config.read_only:
+        text += _WRITING + (_READ_FIRST if config.read_before_write else "")
+    text = text.format(
+        p=names.prefix,
+        verbs="read" if config.read_only else "read and write",
+        where="a workspace" if config.root is None else "a folder",
+    )
+    if mounted:
+        listed = ", ".join(f"{copied.files} files in `{copied.mount.into}`" for copied in mounted)
+        text += f"\n- Copied in at the start: {listed}. Changes stay in the workspace until they are taken out."
+    return text
+
+
+__all__ = ["VfsToolsSection"]
