@@ -11,7 +11,7 @@ TESTS  ?= -n 2 --dist worksteal
 $(VENV)/.run: $(SETUP)
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) -e .
+	@$(PIP) -e '.[cli]'
 	@touch $@
 
 $(VENV)/.test: $(SETUP) | $(VENV)/.run

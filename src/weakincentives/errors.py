@@ -17,6 +17,8 @@
     |-- StaleCallError                 a handle was used after its call was over
     |-- ReadOnlyError                  a write through a read-only handle (also a PermissionError)
     |-- RollbackError                  one or more participants could not be restored
+    |-- LedgerError                    the effect ledger cannot do its work
+    |   `-- LeaseLostError             somebody else holds the call now; nothing was recorded
     |-- SessionError
     |   |-- ReducerError               a reducer raised; nothing of its dispatch was applied
     |   |-- SnapshotError              a snapshot that cannot be restored here
@@ -189,6 +191,17 @@ class RollbackError(WinkError):
         self.causes = dict(causes)
 
 
+class LedgerError(WinkError):
+    """The effect ledger cannot do its work: locked, full, damaged, out of reach; the message says what to do.
+
+    Raised while a call is claimed it means that the handler did not run.
+    """
+
+
+class LeaseLostError(LedgerError):
+    """The call's lease ran out and somebody else holds its row, or settled it; nothing was recorded."""
+
+
 class SessionError(WinkError):
     """Something about a session's state."""
 
@@ -261,6 +274,8 @@ __all__ = [
     "Failure",
     "FilesystemError",
     "JournalError",
+    "LeaseLostError",
+    "LedgerError",
     "NoEffect",
     "NotTextError",
     "ParseError",

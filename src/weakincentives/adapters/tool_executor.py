@@ -17,6 +17,7 @@ from ..run_context import Heartbeat, RunContext
 from ..runtime.call import Refused, ToolCall, ToolReply
 from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
+from ..runtime.ledger import Ledger
 from ..runtime.run import Run
 from ..runtime.settle import conclude
 from ..runtime.threads import Threaded
@@ -38,6 +39,8 @@ class ToolExecutor:
 
     Args:
         hide_errors: tell the model only that something unexpected happened, not the exception's text.
+        effect_ledger: remembers the effects of tools with an `IdempotencyConfig`; it stays its owner's. Without one
+            they are remembered in memory, for the session alone, and a warning says so.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class ToolExecutor:
         run_context: RunContext | None = None,
         rendered_prompt: RenderedPrompt[Any] | None = None,
         hide_errors: bool = False,
+        effect_ledger: Ledger | None = None,
     ) -> None:
         prompt.install(session)
         rendered = prompt.render(session=session) if rendered_prompt is None else rendered_prompt
@@ -70,6 +74,7 @@ class ToolExecutor:
             heartbeat=heartbeat,
             run_context=run_context,
             hide_errors=hide_errors,
+            effect_ledger=effect_ledger,
         )
 
     @property

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from json import dumps
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 from ..errors import PromptValidationError
 from ..results import ToolResult
@@ -15,8 +15,24 @@ from ..serde import dump
 
 Strategy = Literal["auto", "params", "custom", "none"]
 OnException = Literal["unknown", "retry"]
-Reconcile = Callable[[Any], "ToolResult[Any] | None"]
-"""Asks the outside world what became of a call: the result when the effect happened, None when it did not."""
+Found = ToolResult[Any] | Awaitable[ToolResult[Any] | None] | None
+
+
+class ReconcileInContext(Protocol):
+    """A lookup in the form that handlers have."""
+
+    def __call__(self, params: Any, /, *, context: Any) -> Found:
+        """Ask what became of the call."""
+        ...
+
+
+Reconcile = Callable[[Any], Found] | Callable[[Any, Any], Found] | ReconcileInContext
+"""Asks the outside world what became of a call in doubt. Takes what a handler takes: `(params)`, `(params, context)`
+or `(params, *, context)`, `def` or `async def`.
+
+A successful result means that the effect happened and gave this; None, that it certainly did not happen, so that the
+call runs now. A failed result, or an exception, leaves it in doubt; its text is told the model.
+"""
 
 _DIGITS = 32  # 128 bits: equal keys mean equal calls
 
@@ -35,6 +51,8 @@ class IdempotencyConfig:
         on_exception: what an unexpected exception of the handler means: "unknown" leaves the outcome in doubt, so
             that the call is not run again; "retry" promises that it may be.
         reconcile: looks up the outcome of a call in doubt; without it such a call is reported as unknown.
+        lease: how long a call may go without a `context.beat()` before others take its process for dead; a tool's
+            timeout is added to it.
 
     `PromptValidationError` for a combination that makes no sense.
 
@@ -49,11 +67,14 @@ class IdempotencyConfig:
     key_fn: Callable[[Any], str] | None = None
     on_exception: OnException = "unknown"
     reconcile: Reconcile | None = field(default=None)
+    lease: timedelta = timedelta(minutes=1)
 
     def __post_init__(self) -> None:
         _one_of("strategy", self.strategy, get_args(Strategy))
         _one_of("on_exception", self.on_exception, get_args(OnException))
         self._check_ttl()
+        if not isinstance(self.lease, timedelta) or self.lease <= timedelta(0):
+            raise PromptValidationError(f"IdempotencyConfig lease must be a positive timedelta, got {self.lease!r}.")
         if not isinstance(self.scope, str) or not self.scope or ":" in self.scope:
             raise PromptValidationError(f"IdempotencyConfig scope must be text without ':', got {self.scope!r}.")
         self._check_keys()

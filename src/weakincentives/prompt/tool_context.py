@@ -125,8 +125,13 @@ class ToolContext(ContextFields):
         """The tracker it was given, or the bound one, or None."""
         return self._budget_tracker or self.resources.get(BudgetTracker, None)
 
+    @property
+    def fencing_token(self) -> int | None:
+        """A number that rises each time an idempotent call is tried again, for services that refuse older ones."""
+        return None
+
     def beat(self) -> None:
-        """Say that the work is alive, for leases to be extended; does nothing without a heartbeat.
+        """Say that the work is alive, for leases to be extended; does nothing without a heartbeat or a ledger.
 
         Raises what a listener raises: a lost lease must not go unnoticed.
         """

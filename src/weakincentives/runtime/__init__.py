@@ -5,6 +5,7 @@ from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
 from .call import ToolCall, ToolReply
+from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
 from .redaction import redact
 from .tracker import PendingToolTracker
 from .transactions import (
@@ -18,16 +19,23 @@ from .transactions import (
 
 __all__ = [
     "CompositeSnapshot",
+    "EffectId",
+    "EffectLedger",
     "Heartbeat",
     "IdempotencyConfig",
     "InProcessDispatcher",
+    "Ledger",
+    "LedgerEntry",
     "Outcome",
     "PendingToolTracker",
+    "PostgresEffectLedger",
     "PromptExecuted",
     "PromptRendered",
     "RunContext",
     "Session",
+    "SqliteEffectLedger",
     "ToolCall",
+    "ToolEffect",
     "ToolInvoked",
     "ToolReply",
     "create_snapshot",

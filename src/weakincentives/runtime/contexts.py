@@ -12,6 +12,7 @@ from ..prompt.tool_context import ToolContext
 from ..resources import ToolScope
 from ..session import Session
 from .call import Request
+from .ledger.held import Held
 from .run import Run
 
 _MISSING: Any = object()
@@ -20,12 +21,13 @@ _MISSING: Any = object()
 class _CallFields(_Fields):
     """The fields of a `CallContext` while they can still be set, as with `ToolContext`."""
 
-    __slots__ = ("_fence", "_over", "_request", "_resources", "_run", "_scope", "_session", "_writes")
+    __slots__ = ("_fence", "_held", "_over", "_request", "_resources", "_run", "_scope", "_session", "_writes")
 
     _request: Request
     _run: Run
     _writes: bool
     _fence: Guard | None
+    _held: Held | None
     _over: str | None
     _scope: ToolScope | None
     _session: Session | None
@@ -47,7 +49,7 @@ class CallContext(_CallFields, ToolContext):
         self._request = request
         self._run = run
         self._writes = writes
-        self._fence = self._over = self._scope = self._session = self._resources = None
+        self._fence = self._held = self._over = self._scope = self._session = self._resources = None
         self.__class__ = cls
         return self
 
@@ -145,8 +147,24 @@ class CallContext(_CallFields, ToolContext):
 
     @property
     def idempotency_key(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: the call has no ledger."""
-        return None
+        """The call's key in the ledger, or None for a tool that declares no idempotency."""
+        return None if self._held is None else self._held.key
+
+    @property
+    def fencing_token(self) -> int | None:
+        """The number of the call's claim in the ledger, or None."""
+        return None if self._held is None else self._held.token
+
+    def beat(self) -> None:
+        """Say that the work is alive: the heartbeat is told, then the call's lease in the ledger begins anew."""
+        if self.heartbeat is not None:
+            self.heartbeat.beat()
+        if self._held is not None:
+            self._held.beat()
+
+    def hold(self, held: Held) -> None:
+        """Say under which claim the call runs."""
+        _set_held(self, held)
 
     @property
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -155,6 +173,7 @@ class CallContext(_CallFields, ToolContext):
 
 # The fields cannot be set from outside; these are their slots.
 _set_fence = _CallFields.__dict__["_fence"].__set__
+_set_held = _CallFields.__dict__["_held"].__set__
 _set_over = _CallFields.__dict__["_over"].__set__
 _set_scope = _CallFields.__dict__["_scope"].__set__
 _set_session = _CallFields.__dict__["_session"].__set__

@@ -6,8 +6,10 @@
 1. parse    (parse.py)         look up the tool, check the arguments; nothing is touched
 2. gate     (gate.py)          repetitions, policies, the deadline; nothing is touched
 3. open     (transactions.py)  wait for the session and the files, remember everything
-4. invoke   (invoke.py)        the handler, within its limits; its errors become results here
-5. settle   (settle.py)        route the value, tell the policies, keep or undo, tell subscribers, undo if one of
+4. claim    (once.py)          idempotent tools alone: what happened before is answered, not repeated
+5. invoke   (invoke.py)        the handler, within its limits; its errors become results here
+6. record   (once.py)          idempotent tools alone: it happened, it did not, or nobody knows
+7. settle   (settle.py)        route the value, tell the policies, keep or undo, tell subscribers, undo if one of
                                them failed, record the event with the final outcome, answer
    conclude (settle.py)        the same end for a call that was not admitted
 
@@ -23,6 +25,7 @@ from .call import Ran, Refused, ToolCall, ToolReply
 from .contexts import CallContext
 from .gate import gate
 from .invoke import interrupted, invoke, start
+from .once import Once
 from .parse import parse
 from .run import Run
 from .settle import abort, conclude, settle
@@ -52,9 +55,14 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         return abort(request, error, run)
     try:
         context = CallContext(request, run, not read_only)
-        ran = start(admitted, context, run)
-        if not isinstance(ran, Ran):
-            ran = await invoke(admitted, context, ran, run, waiting)
+        once = None if admitted.tool.idempotency is None else Once(admitted, context, run, waiting)
+        ran = None if once is None else await once.claim()
+        if ran is None:
+            ran = start(admitted, context, run)
+            if not isinstance(ran, Ran):
+                ran = await invoke(admitted, context, ran, run, waiting)
+            if once is not None:
+                ran, context = await once.record(ran, savepoint)
         if read_only:
             ran = await _begin_to_write(ran, savepoint, waiting, before)
             context.end(ran.outcome)

@@ -148,6 +148,12 @@ def _limit(tool: Tool[Any, Any], deadline: Deadline | None) -> Limit | None:
     return Limit(remaining, "deadline")
 
 
+def time_limit(tool: Tool[Any, Any], deadline: Deadline | None) -> float:
+    """How many seconds a call of the tool has now."""
+    limit = _limit(tool, deadline)
+    return _FOR_EVER if limit is None else limit.seconds
+
+
 async def _bounded(
     tool: Tool[Any, Any], params: Any, context: ToolContext, limit: Limit | None, waiting: Waiting
 ) -> Any:
@@ -176,4 +182,4 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-__all__ = ["internal_error", "interrupted", "invoke", "start"]
+__all__ = ["internal_error", "interrupted", "invoke", "start", "time_limit"]

@@ -13,6 +13,8 @@ from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
 from .cuts import CutResults
+from .ledger.default import session_ledger
+from .ledger.protocol import Ledger
 from .locks import CallLock
 from .transactions import locks_of
 
@@ -24,9 +26,9 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_locks", "_parts", "adapter", "adapter_name", "budget_tracker", "clock", "cuts", "deadline",
-        "has_eager_tools", "heartbeat", "hide_errors", "memory", "monotonic", "prompt", "prompt_name", "record",
-        "rendered_prompt", "resources", "run_context", "session", "session_id", "tell", "time", "tools",
+        "_ledger", "_locks", "_parts", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
+        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "memory", "monotonic", "prompt", "prompt_name",
+        "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell", "time", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +45,7 @@ class Run:
         heartbeat: Heartbeat | None = None,
         run_context: RunContext | None = None,
         hide_errors: bool = False,
+        effect_ledger: Ledger | None = None,
     ) -> None:
         self.tools = dict(tools)
         self.session = session
@@ -67,6 +70,8 @@ class Run:
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
         self.memory = CallMemory()
         self.cuts = CutResults(self.tools)
+        self.asked: dict[tuple[str, str], Any] = {}
+        self._ledger = effect_ledger
         self._parts: tuple[Any, ...] | None = None
         self._locks: tuple[CallLock, ...] = ()
 
@@ -76,6 +81,12 @@ class Run:
         if parts is not self._parts:
             self._parts, self._locks = parts, locks_of(self.session, self.resources)
         return self._locks
+
+    def ledger(self) -> Ledger:
+        """The ledger it was given, or one in memory that lives as long as the session."""
+        if self._ledger is None:
+            self._ledger = session_ledger(self.session)
+        return self._ledger
 
 
 @final

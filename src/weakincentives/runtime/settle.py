@@ -19,27 +19,28 @@ from .transactions import Savepoint
 
 logger = logging.getLogger(__name__)
 
-_UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone"})
+_UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
+_KEPT: frozenset[str] = frozenset({"succeeded", "replayed"})
 
 
 def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
     call, _, params = admitted.request
     text = ""
-    if ran.outcome == "succeeded":
+    if ran.outcome in _KEPT:
         ran, text = _accept(admitted, ran, context, run)
     context.end(ran.outcome)
     changes = savepoint.changes()
-    if ran.outcome != "succeeded":
+    if ran.outcome not in _KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
     told = run.tell(event)
-    if told.errors and ran.outcome == "succeeded":
+    if told.errors and ran.outcome in _KEPT:
         ran = _unheard(told.errors[0][1], ran, run)
         ran, text = _undo(admitted, ran, changes, savepoint, run)
         event = _event(call, params, ran, text, changes, admitted.started, run)
     result, outcome, _, raises = ran
-    if outcome == "succeeded":
+    if outcome in _KEPT:
         savepoint.keep()
     _record(event, run)
     if raises is not None:

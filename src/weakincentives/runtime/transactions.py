@@ -135,6 +135,11 @@ class Savepoint(Holding):
         if self._session_snapshot is not None:
             _restore(self.session, self._context, self.snapshot())
 
+    def start_over(self) -> None:
+        """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
+        self.undo()
+        self._decided = False
+
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
         self._decided = True

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Protocol, final
+from time import sleep
+from typing import Any, Protocol, TypeVar, final
 
 from .processes import POOL, Job
 from .threads import Threaded
 from .transactions import Savepoint
+
+T = TypeVar("T")
 
 _GRACE = 0.05
 """Seconds a cancelled coroutine gets to unwind before it is left to itself."""
@@ -41,6 +44,14 @@ class Waiting(Protocol):
 
     async def turn(self, before: Future[None]) -> None:
         """Wait until the call before is settled."""
+        ...
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run something short that waits for a disk or a server; it always runs to its end, also when cancelled."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
         ...
 
 
@@ -74,6 +85,12 @@ class Blocking:
     async def turn(self, before: Future[None]) -> None:
         before.result()
 
+    async def call(self, function: Callable[[], T]) -> T:
+        return function()
+
+    async def pause(self, seconds: float) -> None:
+        sleep(seconds)  # noqa: ASYNC251 - these coroutines run in plain threads
+
 
 @final
 class Awaiting:
@@ -102,6 +119,17 @@ class Awaiting:
 
     async def turn(self, before: Future[None]) -> None:
         await asyncio.wrap_future(before)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        future = asyncio.wrap_future(Threaded(function).future)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            raise
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 BLOCKING: Waiting = Blocking()

@@ -4,12 +4,14 @@ from .clock import FakeClock
 from .engine import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
 from .escapes import ESCAPES
 from .filesystem import FilesystemContract
+from .ledger import LedgerContract
 from .scripted import ScriptedAdapter, call, call_raw, say
 
 __all__ = [
     "ESCAPES",
     "FakeClock",
     "FilesystemContract",
+    "LedgerContract",
     "ScriptedAdapter",
     "call",
     "call_raw",

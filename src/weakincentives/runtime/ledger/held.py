@@ -1,0 +1,47 @@
+"""A call that this process holds in a ledger, until it says how it ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import final
+
+from .effect import EffectId, ToolEffect
+from .protocol import Ledger
+from .values import StoredResult
+
+
+@final
+class Held:
+    """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises."""
+
+    __slots__ = ("effect_id", "lease", "ledger", "token")
+
+    def __init__(self, ledger: Ledger, effect_id: EffectId, token: int, lease: float) -> None:
+        self.ledger = ledger
+        self.effect_id = effect_id
+        self.token = token
+        self.lease = lease
+
+    @property
+    def key(self) -> str:
+        """The key with its session, as services outside should see it."""
+        return self.effect_id.text
+
+    def beat(self) -> None:
+        """Begin the lease anew."""
+        self.ledger.extend(self.effect_id, self.token, self.lease)
+
+    def finish(self, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
+        """It happened."""
+        return self.ledger.finish(self.effect_id, self.token, result, ttl)
+
+    def forget(self) -> bool:
+        """It did not happen."""
+        return self.ledger.forget(self.effect_id, self.token)
+
+    def doubt(self, why: str) -> bool:
+        """It may have happened."""
+        return self.ledger.doubt(self.effect_id, self.token, why)
+
+
+__all__ = ["Held"]

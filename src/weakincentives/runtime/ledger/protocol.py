@@ -1,0 +1,137 @@
+"""The contract of a ledger, written once; `weakincentives.testing.LedgerContract` checks it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Protocol, runtime_checkable
+
+from ...results import ToolResult
+from .claims import Claim
+from .effect import EffectId, LedgerEntry, State, ToolEffect
+from .values import StoredResult
+
+DEFAULT_TTL = timedelta(hours=24)
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """Remembers which effects happened, so that none happens twice. Safe to use from any thread.
+
+    A call is claimed before its handler runs and ended after it, by whoever holds the row's newest token:
+
+        nothing --claim--> started --finish--> succeeded --expiry--> nothing
+                              |--forget--> nothing
+                              `--doubt, or the lease runs out--> unknown --resolve, take_over--> ...
+
+    Every method that changes something has changed it for good when it returns, as far as the implementation lasts at
+    all. `LedgerError` says that the ledger cannot be used, and what to do; then nothing was claimed.
+    """
+
+    @property
+    def blocks(self) -> bool:
+        """Whether its methods wait for a disk or a server, so that async code calls them in a thread."""
+        ...
+
+    # The life of one call, used by the engine.
+
+    def claim(
+        self, effect_id: EffectId, *, tool_name: str, params_hash: str, lease: float, strict_params: bool
+    ) -> Claim:
+        """Take the call for `lease` seconds, or say why not.
+
+        A started row whose lease has run out becomes unknown. With `strict_params` other params are a `Conflict`.
+        """
+        ...
+
+    def take_over(self, effect_id: EffectId, token: int, lease: float) -> int | None:
+        """Take a call that is in doubt, to find out or to try again: a new token, so that the old one is worthless.
+
+        None when it is no longer in doubt under that token: somebody else was faster.
+        """
+        ...
+
+    def extend(self, effect_id: EffectId, token: int, lease: float) -> None:
+        """Begin the lease anew; `LeaseLostError` when the row is not started under this token any more."""
+        ...
+
+    def finish(self, effect_id: EffectId, token: int, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
+        """Record that it happened; `LeaseLostError` unless the row is still this token's.
+
+        A row that fell into doubt meanwhile is, as long as nobody took it over: its holder knows better. Finishing
+        twice with one token is the same as once.
+        """
+        ...
+
+    def forget(self, effect_id: EffectId, token: int) -> bool:
+        """Say that nothing happened, so that it may be tried again; False when the row is not this token's."""
+        ...
+
+    def doubt(self, effect_id: EffectId, token: int, why: str) -> bool:
+        """Say that it may have happened; False when the row is not this token's."""
+        ...
+
+    # For operators.
+
+    def entries(self, state: State | None = None) -> list[LedgerEntry]:
+        """All rows, oldest first."""
+        ...
+
+    def resolve(
+        self,
+        effect_id: EffectId,
+        result: ToolResult[Any] | None,
+        *,
+        ttl: timedelta | None = DEFAULT_TTL,
+        force: bool = False,
+    ) -> bool:
+        """Settle a call in doubt: it happened and gave this result, or (None) it did not happen and may be tried again.
+
+        False when there is nothing to settle: no such row, or one that succeeded. `LedgerError` for a call whose
+        lease is still running, unless forced.
+        """
+        ...
+
+    # Remembered successes. None of these touches a call that is started or in doubt.
+
+    def lookup(self, idempotency_key: str, session_id: str | None = None) -> ToolEffect | None:
+        """The effect of a key, or None when there is none or it has expired; without a session, the newest of any."""
+        ...
+
+    def record(
+        self,
+        *,
+        idempotency_key: str,
+        tool_name: str,
+        params: object,
+        result: ToolResult[Any],
+        ttl: timedelta | None = DEFAULT_TTL,
+        session_id: str = "",
+    ) -> ToolEffect | None:
+        """Remember a success that did not pass through the engine. A failed result is not recorded: None.
+
+        Replaces what is remembered; `LedgerError` when the call is started or in doubt, which `resolve` settles.
+        """
+        ...
+
+    def invalidate(self, idempotency_key: str, session_id: str | None = None) -> bool:
+        """Forget the effect of a key, in one session or all; whether there was one."""
+        ...
+
+    def invalidate_by_tool(self, tool_name: str) -> int:
+        """Forget all effects of a tool; how many there were."""
+        ...
+
+    def clear(self) -> int:
+        """Forget all effects; how many there were."""
+        ...
+
+    def prune_expired(self) -> int:
+        """Drop the effects that have expired; how many there were."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections; closing twice does nothing."""
+        ...
+
+
+__all__ = ["DEFAULT_TTL", "Ledger"]

@@ -1,0 +1,394 @@
+"""What the durable ledgers share: one table, the same statements, each operation one transaction."""
+# ruff: noqa: S608 - statements are put together from the constants below; whatever comes from outside is a value
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
+from uuid import UUID, uuid4
+
+from ...prompt.idempotency import params_hash as hash_of
+from ...results import ToolResult
+from .claims import ABANDONED, Busy, Claim, Claimed, Conflict, Doubt, Replay, Verdict, judge
+from .effect import EffectId, LedgerEntry, State, ToolEffect, storable
+from .protocol import DEFAULT_TTL
+from .refusals import in_the_way, lease_lost, still_running
+from .values import StoredResult, pack
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+
+TABLE = """
+CREATE TABLE wink_effects (
+    key           TEXT NOT NULL,      -- scope:tool:hash, or scope: and what key_fn said
+    session_id    TEXT NOT NULL,      -- empty unless the scope is "session"
+    tool_name     TEXT NOT NULL,
+    params_hash   TEXT NOT NULL,      -- the params themselves are not stored
+    state         TEXT NOT NULL CHECK (state IN ('started', 'succeeded', 'unknown')),
+    token         BIGINT NOT NULL,    -- fencing: rises with every claim
+    claim_id      TEXT NOT NULL,      -- to recognise a claim whose answer was lost on the way
+    started_at    DOUBLE PRECISION NOT NULL,
+    lease_until   DOUBLE PRECISION NOT NULL,
+    lease_clock   TEXT NOT NULL,      -- which clock the lease is measured by
+    why           TEXT NOT NULL,      -- what put it in doubt
+    message       TEXT NOT NULL,      -- from here on: the result, once it succeeded
+    value         TEXT,
+    value_type    TEXT NOT NULL,
+    value_patches TEXT NOT NULL,
+    problem       TEXT NOT NULL,
+    excluded      INTEGER NOT NULL,
+    created_at    DOUBLE PRECISION,
+    expires_at    DOUBLE PRECISION,
+    effect_id     TEXT NOT NULL,
+    PRIMARY KEY (key, session_id)
+)"""
+
+_THIS = "key = :key AND session_id = :session_id"
+_COLUMNS = (
+    "key, session_id, tool_name, params_hash, state, token, claim_id, started_at, why, message, value, value_type, "
+    "value_patches, problem, excluded, created_at, expires_at, effect_id"
+)
+_SELECT = f"SELECT {_COLUMNS}, {{lease_left}}, {{now}} FROM wink_effects"
+_CURRENT = "(expires_at IS NULL OR expires_at > {now})"
+_RESULT = (
+    "state = 'succeeded', why = '', message = :message, value = :value, value_type = :value_type, "
+    "value_patches = :value_patches, problem = :problem, excluded = :excluded, created_at = {now}, "
+    "expires_at = {now} + CAST(:ttl AS DOUBLE PRECISION), effect_id = :effect_id"
+)
+_NO_RESULT = {
+    "message": "", "value": None, "value_type": "", "value_patches": "", "problem": "", "excluded": 0, "effect_id": ""
+}  # fmt: skip
+
+
+class Work(Protocol):
+    """One transaction under way. In statements `:name` is a value, `{now}` and the like are the dialect's."""
+
+    def rows(self, statement: str, **values: object) -> Sequence[Sequence[Any]]:
+        """Run a query."""
+        ...
+
+    def change(self, statement: str, **values: object) -> int:
+        """Run a change; how many rows it touched."""
+        ...
+
+    def next_token(self) -> int:
+        """A token higher than all before."""
+        ...
+
+
+class _Row(NamedTuple):
+    key: str
+    session_id: str
+    tool_name: str
+    params_hash: str
+    state: State
+    token: int
+    claim_id: str
+    started_at: float
+    why: str
+    message: str
+    value: str | None
+    value_type: str
+    value_patches: str
+    problem: str
+    excluded: int
+    created_at: float | None
+    expires_at: float | None
+    effect_id: str
+    lease_left: float
+    now: float
+
+    def verdict(self, params_hash: str, strict_params: bool) -> Verdict:
+        return judge(
+            self.state,
+            expired=self.expires_at is not None and self.expires_at <= self.now,
+            same_params=not strict_params or self.params_hash == params_hash,
+            lease_left=self.lease_left,
+        )
+
+    def entry(self) -> LedgerEntry:
+        effect = self.effect() if self.state == "succeeded" else None
+        left = self.lease_left if self.state == "started" else 0.0
+        return LedgerEntry(
+            EffectId(self.key, self.session_id), self.tool_name, self.params_hash, self.state, self.token,
+            _moment(self.started_at), left, self.why, effect,
+        )  # fmt: skip
+
+    def effect(self) -> ToolEffect:
+        stored = StoredResult(
+            self.message, self.value, self.value_type, self.value_patches, self.problem, bool(self.excluded)
+        )
+        assert self.created_at is not None
+        return ToolEffect(
+            self.key, self.tool_name, self.params_hash, self.message, stored.data, True, _moment(self.created_at),
+            None if self.expires_at is None else _moment(self.expires_at), UUID(self.effect_id), self.session_id,
+            stored,
+        )  # fmt: skip
+
+    def answer(self, verdict: Verdict) -> Claim:
+        if verdict == "replay":
+            return Replay(self.effect())
+        if verdict == "busy":
+            return Busy(self.lease_left)
+        return Conflict(self.entry()) if verdict == "conflict" else Doubt(self.entry())
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class SqlLedger(ABC):
+    """The operations of a `Ledger` on a database; subclasses know how to reach it and how transactions are tried."""
+
+    blocks = True
+
+    @abstractmethod
+    def _read(self, work: Callable[[Work], T]) -> T:
+        """Run queries, again if need be; `LedgerError` when the database cannot be read."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[Work], T]) -> T:
+        """Run one transaction that is on disk when this returns, again if need be; `LedgerError` when it cannot be.
+
+        `work` may run several times, so it must end the same when an earlier try went through unnoticed.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """As `Ledger.close`; the ledger opens again when it is used."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def claim(
+        self, effect_id: EffectId, *, tool_name: str, params_hash: str, lease: float, strict_params: bool
+    ) -> Claim:
+        """As `Ledger.claim`."""
+        known = self._read(lambda work: _row(work, effect_id))
+        if known is not None:  # most of what is known needs no transaction
+            verdict = known.verdict(params_hash, strict_params)
+            if verdict not in {"run", "abandoned"}:
+                return known.answer(verdict)
+        fresh = {
+            **effect_id._asdict(), **_NO_RESULT, "tool_name": tool_name, "params_hash": params_hash, "lease": lease,
+            "claim_id": os.urandom(12).hex(),
+        }  # fmt: skip
+        return self._write(lambda work: _claim(work, effect_id, fresh, strict_params))
+
+    def take_over(self, effect_id: EffectId, token: int, lease: float) -> int | None:
+        """As `Ledger.take_over`."""
+        claim_id = os.urandom(12).hex()
+
+        def work(work: Work) -> int | None:
+            row = _row(work, effect_id, lock=True)
+            if row is not None and row.claim_id == claim_id:
+                return row.token
+            if row is None or row.token != token or row.state != "unknown":
+                return None
+            taken = work.next_token()
+            work.change(
+                "UPDATE wink_effects SET state = 'started', token = :token, claim_id = :claim_id, why = '', "
+                f"started_at = {{now}}, lease_until = {{lease_end}}, lease_clock = {{lease_clock}} WHERE {_THIS}",
+                **effect_id._asdict(), token=taken, claim_id=claim_id, lease=lease,
+            )  # fmt: skip
+            return taken
+
+        return self._write(work)
+
+    def extend(self, effect_id: EffectId, token: int, lease: float) -> None:
+        """As `Ledger.extend`."""
+        statement = (
+            "UPDATE wink_effects SET lease_until = {lease_end}, lease_clock = {lease_clock} "
+            f"WHERE {_THIS} AND token = :token AND state = 'started'"
+        )
+        if not self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token, lease=lease)):
+            raise lease_lost(effect_id)
+
+    def finish(self, effect_id: EffectId, token: int, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
+        """As `Ledger.finish`."""
+        statement = (
+            f"UPDATE wink_effects SET {_RESULT} WHERE {_THIS} AND token = :token AND state IN ('started', 'unknown')"
+        )
+
+        def work(work: Work) -> ToolEffect | None:
+            work.change(statement, **effect_id._asdict(), **_values(result, ttl), token=token)
+            row = _row(work, effect_id)
+            return row.effect() if row is not None and row.token == token and row.state == "succeeded" else None
+
+        effect = self._write(work)
+        if effect is None:
+            raise lease_lost(effect_id)
+        return effect
+
+    def forget(self, effect_id: EffectId, token: int) -> bool:
+        """As `Ledger.forget`."""
+        statement = f"DELETE FROM wink_effects WHERE {_THIS} AND token = :token AND state <> 'succeeded'"
+        return self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token)) > 0
+
+    def doubt(self, effect_id: EffectId, token: int, why: str) -> bool:
+        """As `Ledger.doubt`."""
+        statement = (
+            f"UPDATE wink_effects SET state = 'unknown', why = :why WHERE {_THIS} AND token = :token "
+            "AND state <> 'succeeded'"
+        )
+        return self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token, why=why)) > 0
+
+    def entries(self, state: State | None = None) -> list[LedgerEntry]:
+        """As `Ledger.entries`."""
+        statement = f"{_SELECT} WHERE CAST(:state AS TEXT) IS NULL OR state = :state ORDER BY started_at, token"
+        return [_Row(*row).entry() for row in self._read(lambda work: work.rows(statement, state=state))]
+
+    def resolve(
+        self,
+        effect_id: EffectId,
+        result: ToolResult[Any] | None,
+        *,
+        ttl: timedelta | None = DEFAULT_TTL,
+        force: bool = False,
+    ) -> bool:
+        """As `Ledger.resolve`."""
+
+        def work(work: Work) -> bool:
+            row = _row(work, effect_id, lock=True)
+            if row is None or row.state == "succeeded":
+                return False
+            if row.state == "started" and row.lease_left > 0 and not force:
+                raise still_running(row.entry())
+            if result is None:
+                work.change(f"DELETE FROM wink_effects WHERE {_THIS}", **effect_id._asdict())
+            else:
+                work.change(
+                    f"UPDATE wink_effects SET token = :token, {_RESULT} WHERE {_THIS}",
+                    **effect_id._asdict(), **_values(pack(result, None), ttl), token=work.next_token(),
+                )  # fmt: skip
+            return True
+
+        return self._write(work)
+
+    def lookup(self, idempotency_key: str, session_id: str | None = None) -> ToolEffect | None:
+        """As `Ledger.lookup`; an expired one is removed."""
+        key = storable(idempotency_key)
+        statement = f"{_SELECT} WHERE {_REMEMBERED} ORDER BY created_at DESC LIMIT 1"
+        rows = self._read(lambda work: work.rows(statement, key=key, session_id=session_id))
+        if not rows:
+            return None
+        row = _Row(*rows[0])
+        if row.expires_at is not None and row.expires_at <= row.now:
+            self._delete(f"{_REMEMBERED} AND NOT {_CURRENT}", key=key, session_id=session_id)
+            return None
+        return row.effect()
+
+    def record(
+        self,
+        *,
+        idempotency_key: str,
+        tool_name: str,
+        params: object,
+        result: ToolResult[Any],
+        ttl: timedelta | None = DEFAULT_TTL,
+        session_id: str = "",
+    ) -> ToolEffect | None:
+        """As `Ledger.record`."""
+        if not result.success:
+            return None
+        effect_id = EffectId(storable(idempotency_key), session_id)
+        values = _values(pack(result, None), ttl)
+        fresh = {
+            **effect_id._asdict(), **_NO_RESULT, "tool_name": tool_name, "params_hash": hash_of(params), "lease": 0.0,
+            "claim_id": os.urandom(12).hex(),
+        }  # fmt: skip
+
+        def work(work: Work) -> ToolEffect:
+            row = _row(work, effect_id, lock=True)
+            if row is not None and row.state != "succeeded":
+                raise in_the_way(row.entry())
+            token = _start(work, fresh, replaces=row)
+            work.change(
+                f"UPDATE wink_effects SET {_RESULT} WHERE {_THIS} AND token = :token",
+                **effect_id._asdict(), **values, token=token,
+            )  # fmt: skip
+            return cast(_Row, _row(work, effect_id)).effect()
+
+        return self._write(work)
+
+    def invalidate(self, idempotency_key: str, session_id: str | None = None) -> bool:
+        """As `Ledger.invalidate`."""
+        return self._delete(_REMEMBERED, key=storable(idempotency_key), session_id=session_id) > 0
+
+    def invalidate_by_tool(self, tool_name: str) -> int:
+        """As `Ledger.invalidate_by_tool`."""
+        return self._delete("state = 'succeeded' AND tool_name = :tool_name", tool_name=tool_name)
+
+    def clear(self) -> int:
+        """As `Ledger.clear`."""
+        return self._delete("state = 'succeeded'")
+
+    def prune_expired(self) -> int:
+        """As `Ledger.prune_expired`."""
+        return self._delete(f"state = 'succeeded' AND NOT {_CURRENT}")
+
+    def _delete(self, which: str, **values: object) -> int:
+        statement = f"DELETE FROM wink_effects WHERE {which}"
+        return self._write(lambda work: work.change(statement, **values))
+
+
+_REMEMBERED = "state = 'succeeded' AND key = :key AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)"
+
+
+def _row(work: Work, effect_id: EffectId, *, lock: bool = False) -> _Row | None:
+    """The row as it is; with `lock`, as it stays until the transaction ends."""
+    rows = work.rows(f"{_SELECT} WHERE {_THIS}{'{for_update}' if lock else ''}", **effect_id._asdict())
+    return _Row(*rows[0]) if rows else None
+
+
+def _claim(work: Work, effect_id: EffectId, fresh: Mapping[str, object], strict_params: bool) -> Claim:
+    while True:
+        row = _row(work, effect_id, lock=True)
+        if row is not None:
+            if row.claim_id == fresh["claim_id"]:  # an earlier try went through, but its answer was lost
+                return Claimed(row.token)
+            verdict = row.verdict(cast(str, fresh["params_hash"]), strict_params)
+            if verdict == "abandoned":
+                work.change(
+                    f"UPDATE wink_effects SET state = 'unknown', why = :why WHERE {_THIS}",
+                    **effect_id._asdict(), why=ABANDONED,
+                )  # fmt: skip
+                row = row._replace(state="unknown", why=ABANDONED)
+            if verdict != "run":
+                return row.answer(verdict)
+        token = _start(work, fresh, replaces=row)
+        if token:
+            return Claimed(token)
+
+
+def _start(work: Work, fresh: Mapping[str, object], *, replaces: _Row | None) -> int:
+    """Write a started row; 0 when another transaction just did."""
+    if replaces is not None:
+        work.change(f"DELETE FROM wink_effects WHERE {_THIS}", key=replaces.key, session_id=replaces.session_id)
+    token = work.next_token()
+    written = work.change(
+        f"INSERT INTO wink_effects ({_COLUMNS}, lease_until, lease_clock) VALUES (:key, :session_id, :tool_name, "
+        ":params_hash, 'started', :token, :claim_id, {now}, '', :message, :value, :value_type, :value_patches, "
+        ":problem, :excluded, NULL, NULL, :effect_id, {lease_end}, {lease_clock}) ON CONFLICT DO NOTHING",
+        **fresh, token=token,
+    )  # fmt: skip
+    return token if written else 0
+
+
+def _values(result: StoredResult, ttl: timedelta | None) -> dict[str, object]:
+    return {
+        **result._asdict(),
+        "excluded": int(result.excluded),
+        "ttl": None if ttl is None else ttl.total_seconds(),
+        "effect_id": str(uuid4()),
+    }
+
+
+__all__ = ["SCHEMA_VERSION", "TABLE", "SqlLedger", "Work"]

@@ -1,0 +1,171 @@
+"""Opening a ledger's file: making it, or refusing what is none, before anything depends on it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import LedgerError
+from .sql import SCHEMA_VERSION, TABLE
+
+APPLICATION_ID = 0x57494E4B
+"""WINK in the file's header, so that no other database is taken for a ledger."""
+
+
+def _boot() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return "unknown"
+
+
+BOOT = _boot()
+"""Names the machine's monotonic clock: it starts anew with each boot."""
+
+_NETWORK = {
+    0x6969: "NFS",
+    0x517B: "SMB",
+    0xFE534D42: "SMB",
+    0xFF534D42: "CIFS",
+    0x00C36400: "Ceph",
+    0x5346414F: "AFS",
+    0x6B414653: "AFS",
+    0x73757245: "Coda",
+    0x01021997: "9P",
+    0x0BD00BD0: "Lustre",
+    0x7461636F: "OCFS2",
+    0x01161970: "GFS2",
+    0x47504653: "GPFS",
+    0x19830326: "BeeGFS",
+    0x013111A8: "IBRIX",
+}
+_FUSE = 0x65735546
+_FUSE_NETWORK = ("sshfs", "s3fs", "rclone", "gluster", "gcsfuse", "goofys", "blobfuse", "davfs", "ceph", "juicefs")
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """A connection to the ledger at `path`, made if there is none.
+
+    `LedgerError` when it is no ledger or in no place for one; `sqlite3.Error` as it comes, to be tried again or
+    explained.
+    """
+    if not path.parent.is_dir():
+        raise LedgerError(f"The ledger cannot be made: there is no directory {path.parent}. Make it first.")
+    network = network_filesystem(path.parent)
+    if network is not None:
+        raise LedgerError(
+            f"The ledger {path} would be on a network filesystem ({network}), where SQLite's locks do not hold. "
+            "Put it on a local disk, or use PostgresEffectLedger for several machines."
+        )
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        _check(connection, path)
+        _set_wal(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")  # less may lose a claim in a power cut, and repeat its effect
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            _make(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database of others, and a ledger of the future."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application == 0 and version == 0 and tables == 0:
+        return
+    if application != APPLICATION_ID:
+        raise LedgerError(f"{path} is a SQLite database, but no effect ledger. Choose another file.")
+    if version > SCHEMA_VERSION:
+        raise LedgerError(
+            f"The ledger {path} has version {version}, but this WINK knows versions up to {SCHEMA_VERSION}. Update it."
+        )
+
+
+def _set_wal(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+        raise LedgerError(f"The ledger {path} is on a filesystem without shared memory. Put it on a local disk.")
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    """Make the tables, once: of several processes that start together the later ones find them there."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            connection.execute(f"{TABLE} WITHOUT ROWID")
+            connection.execute("CREATE TABLE wink_tokens (last INTEGER NOT NULL)")
+            connection.execute("INSERT INTO wink_tokens VALUES (0)")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """Which file is at the path now; zeros when there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - asked before every transaction
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
+
+
+def network_filesystem(directory: Path) -> str | None:
+    """The name of the network filesystem that a directory is on; None when it is local or cannot be told."""
+    magic = _magic(directory)
+    if magic == _FUSE:
+        kind = _mounted_as(directory)
+        return kind if any(name in kind for name in _FUSE_NETWORK) else None
+    return _NETWORK.get(magic)
+
+
+def _magic(directory: Path) -> int:
+    """What `statfs` calls the kind of filesystem; 0 where it cannot be asked."""
+    try:
+        statfs = ctypes.CDLL(None, use_errno=True).statfs
+    except (OSError, AttributeError):
+        return 0
+    buffer = ctypes.create_string_buffer(512)  # larger than any struct statfs; the kind comes first
+    if statfs(os.fsencode(directory), buffer) != 0:
+        return 0
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def _mounted_as(directory: Path) -> str:
+    """The type of the mount that holds a directory, such as "fuse.sshfs"."""
+    here, found, longest = f"{directory.resolve()}/", "fuse", -1
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+            fields = line.split(" ")
+            point = fields[4].replace("\\040", " ").rstrip("/") + "/"
+            if here.startswith(point) and len(point) >= longest:
+                longest, found = len(point), fields[fields.index("-") + 1]
+    return found
+
+
+def explained(error: sqlite3.Error, path: Path) -> LedgerError:
+    """What an error of SQLite means for the ledger, and what to do."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return LedgerError(f"{path} is no SQLite database, so no effect ledger. Choose another file.")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return LedgerError(
+            f"The ledger {path} is damaged ({error}). Restore it from a backup; do not go on without it."
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return LedgerError(f"The ledger {path} cannot grow: the disk is full. Make room, then try again.")
+    if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY}:
+        return LedgerError(f"The ledger {path} cannot be opened for writing ({error}). Check the path and its rights.")
+    return LedgerError(f"The ledger {path} cannot be used: {error}.")
+
+
+__all__ = ["BOOT", "explained", "identity", "network_filesystem", "opened"]
