@@ -168,13 +168,15 @@ class ProviderAdapter(ABC):
             self.abandon(session)
             return self._new(prompt, session, options)
         with self._lock:
-            evaluation = self._open.pop(session.session_id, None)
+            evaluation = self._open.get(session.session_id)
         if evaluation is None:
             raise ValueError(
                 "tool_results= goes on with a conversation of manual mode, but this session has none open. "
                 "Evaluate without it first, or pass history= as well."
             )
         evaluation.take_results(options.tool_results)
+        with self._lock:
+            self._open.pop(session.session_id, None)
         return evaluation
 
     def _new(self, prompt: Prompt[OutputT], session: Session, options: _Options) -> Evaluation[OutputT]:

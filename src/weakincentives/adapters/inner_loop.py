@@ -21,8 +21,9 @@ from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
 from ..prompt.visibility import set_visibility
+from ..results import ToolResult
 from ..run_context import Heartbeat, RunContext
-from ..runtime.call import ToolCall, ToolReply
+from ..runtime.call import ToolCall, ToolReply, make
 from ..runtime.redaction import redact
 from ..session import Session
 from .call_ids import with_sound_ids
@@ -97,8 +98,6 @@ class Evaluation(Generic[OutputT]):
         self._streamed = False
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._specs: tuple[ToolSpec, ...] = ()
-        self._calls: dict[str, ToolCall] = {}
-        self._events_before = 0
         self._started = session.clock.monotonic()
         prompt.install(session)
         rendered = prompt.render(session=session)
@@ -191,18 +190,21 @@ class Evaluation(Generic[OutputT]):
 
     def _make_request(self) -> ModelRequest:
         tools = self.executor.tools
-        if tools != self._tools:
+        if tools is not self._tools:
             self._tools, self._specs = tools, tuple(map(tool_spec, tools))
         limits = self._limits
         streaming = self._on_event is not None
-        return ModelRequest(
-            self._transcript.upto_now(),
-            self._specs,
-            self._settings.system,
-            self._schema,
-            limits.seconds(),
-            self._stream if streaming else None,
-            None if limits.deadline is None else self._out_of_time,
+        return make(
+            ModelRequest,
+            (
+                self._transcript.upto_now(),
+                self._specs,
+                self._settings.system,
+                self._schema,
+                limits.seconds(),
+                self._stream if streaming else None,
+                None if limits.deadline is None else self._out_of_time,
+            ),
         )
 
     def _out_of_time(self) -> bool:
@@ -224,7 +226,7 @@ class Evaluation(Generic[OutputT]):
 
     async def _answer(self, turn: ModelTurn, mode: Mode) -> None:
         """Run the turn's calls. Afterwards every id has its answer in the transcript, whatever happened."""
-        calls = self._begin_calls(turn)
+        calls = [make(ToolCall, (call.id, call.name, call.arguments)) for call in turn.calls]
         on_call = None if self._on_event is None else self._call_started
         try:
             replies = await mode.execute(self.executor, calls, on_call, self._replied)
@@ -235,12 +237,6 @@ class Evaluation(Generic[OutputT]):
             if reply.outcome == "deadline":
                 raise self._error(reply.message, "deadline")
 
-    def _begin_calls(self, turn: ModelTurn) -> list[ToolCall]:
-        self._events_before = self._session[ToolInvoked].count()
-        calls = [ToolCall(call.id, call.name, call.arguments) for call in turn.calls]
-        self._calls = {call.id: call for call in calls}
-        return calls
-
     def _replied(self, reply: ToolReply) -> None:
         self._transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
         if self._heartbeat is not None:
@@ -249,8 +245,11 @@ class Evaluation(Generic[OutputT]):
             self._call_finished(reply.call_id, reply.text)
 
     def _open(self, expansion: VisibilityExpansionRequired) -> None:
+        self._answer_open_calls(self._expand(expansion))
+
+    def _expand(self, expansion: VisibilityExpansionRequired) -> str:
+        """Show the sections from now on; the answer to whoever asked for them."""
         keys = tuple(expansion.section_keys)
-        self._answer_open_calls(f"Opened: {', '.join(keys)}. What they hold is in the prompt now, with their tools.")
         self._expansions += 1
         if self._expansions > self._settings.max_expansions:
             raise self._error(
@@ -264,6 +263,7 @@ class Evaluation(Generic[OutputT]):
         self._transcript.set_prompt(rendered.text)
         self._tell(SectionsOpened(keys))
         self._tell_rendered(rendered.text)
+        return f"Opened: {', '.join(keys)}. What they hold is in the prompt now, with their tools."
 
     # The end.
 
@@ -296,14 +296,23 @@ class Evaluation(Generic[OutputT]):
         self._transcript.add(UserMessage(f"{problem}{cut}\nGive the whole answer again, as JSON and nothing else."))
 
     def _hand_out(self, turn: ModelTurn) -> PromptResponse[OutputT]:
-        calls = self._begin_calls(turn)
         self.executor.begin_turn()
-        handed = tuple(OpenCall.of(call, self.executor, self._session) for call in calls)
+        handed = tuple(OpenCall.of(call, self._session, self._execute_one) for call in turn.calls)
         return self._response(turn, None, handed)
+
+    def _execute_one(self, call: ToolCall) -> ToolReply:
+        """What an `OpenCall` does; opening sections is an answer here, since the loop is not running."""
+        if self._on_event is not None:
+            self._call_started(call)
+        try:
+            return self.executor.execute(call)
+        except VisibilityExpansionRequired as expansion:
+            text = self._expand(expansion)
+            return ToolReply(call.id, text, ToolResult(text), "expanded")
 
     def take_results(self, results: Iterable[ToolReply]) -> None:
         """Manual mode goes on: these are the answers; a call without one is recorded as not run."""
-        replies = {reply.call_id: reply for reply in results}
+        replies = {reply.call_id: reply for reply in results if not reply.duplicate}
         unknown = replies.keys() - {call.id for call in self._transcript.open_calls()}
         if unknown:
             raise ValueError(f"tool_results= holds answers to calls that are not open: {', '.join(sorted(unknown))}.")
@@ -323,13 +332,8 @@ class Evaluation(Generic[OutputT]):
 
     def _answer_open_calls(self, text: str) -> None:
         """Answer what the engine did not, and record what it never saw."""
-        opened = self._transcript.open_calls()
-        if not opened:
-            return
-        log = self._session[ToolInvoked].all()
-        recorded = {event.call_id for event in log[self._events_before :]}
-        for call in opened:
-            if call.id not in recorded:
+        for call in self._transcript.open_calls():
+            if not self.executor.has_seen(call.id):
                 self.executor.decline(ToolCall(call.id, call.name, call.arguments), text)
             self._transcript.add(AnswerMessage(call.id, text))
             if self._on_event is not None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast, final
+from typing import Generic, TypeVar, final
 
 from ..budget import TokenUsage
 from ..errors import SessionError
 from ..runtime.call import ToolCall, ToolReply
 from ..session import Session
 from .exchange import StopReason
-from .tool_executor import ToolExecutor
-from .transcript import History
+from .transcript import CallMessage, History
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -20,14 +20,14 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 class OpenCall(ToolCall):
     """A call that manual mode hands out: it knows who runs it."""
 
-    _executor: ToolExecutor
     _session: Session
+    _run: Callable[[ToolCall], ToolReply]
 
     @classmethod
-    def of(cls, call: ToolCall, executor: ToolExecutor, session: Session) -> OpenCall:
+    def of(cls, call: CallMessage, session: Session, run: Callable[[ToolCall], ToolReply]) -> OpenCall:
         """The call, for its owner to run."""
-        made = cls(*call)
-        made._executor, made._session = executor, session
+        made = cls(call.id, call.name, call.arguments)
+        made._session, made._run = session, run
         return made
 
     def execute(self, *, session: Session | None = None) -> ToolReply:
@@ -37,7 +37,7 @@ class OpenCall(ToolCall):
         """
         if session is not None and session.owner is not self._session.owner:
             raise SessionError(f"The call {self.id!r} was asked on another session; pass the one given to evaluate().")
-        return self._executor.execute(cast(ToolCall, self))
+        return self._run(ToolCall(*self))
 
 
 @final

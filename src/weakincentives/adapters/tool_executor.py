@@ -62,6 +62,7 @@ class ToolExecutor:
         _install_policies(rendered, session)
         self._resources = prompt.resources
         self._entered = False
+        self._tools: tuple[Tool[Any, Any], ...] = ()
         self._run = Run(
             tools=rendered.tool_map,
             session=session,
@@ -80,7 +81,10 @@ class ToolExecutor:
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
         """What the model may call now: the prompt's tools, and `read_tool_result` once something was cut."""
-        return tuple(bound.tool for bound in self._run.tools.values())
+        known = self._tools
+        if len(known) != len(self._run.tools):  # tools are only ever added, but for `offer`
+            known = self._tools = tuple(bound.tool for bound in self._run.tools.values())
+        return known
 
     def offer(self, rendered: RenderedPrompt[Any]) -> None:
         """Go on with a prompt that was rendered anew: its tools instead of those before. Not while calls run."""
@@ -91,11 +95,16 @@ class ToolExecutor:
         if reading is not None:
             tools.setdefault(READ_TOOL, reading)
         self._run.rendered_prompt = rendered
+        self._tools = ()
         _install_policies(rendered, self._run.session)
 
     def begin_turn(self) -> None:
         """Forget the ids of earlier calls: they are unique within one turn. `execute_all` does it itself."""
         self._run.memory.begin_turn()
+
+    def has_seen(self, call_id: str) -> bool:
+        """Whether a call with this id began in this turn; if so it was recorded, however it ended."""
+        return self._run.memory.knows(call_id)
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
         """Answer a call without running it: one event, outcome `cancelled`."""
@@ -123,6 +132,9 @@ class ToolExecutor:
         `on_call` sees each call before it begins, `on_reply` each answer; neither may raise.
         """
         self._enter()
+        calls = list(calls)
+        if len(calls) == 1:  # as below; most turns are like this
+            return [self._execute_only(calls[0], on_call, on_reply)]
         turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
@@ -134,6 +146,15 @@ class ToolExecutor:
             for threaded in running:
                 turn.take(threaded.future.result)
         return turn.finish()
+
+    def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
+        self._run.memory.begin_turn()
+        if on_call is not None:
+            on_call(call)
+        reply = drive(dispatch(call, self._run, BLOCKING))
+        if on_reply is not None:
+            on_reply(reply)
+        return reply
 
     async def aexecute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None

@@ -104,7 +104,14 @@ class CallMemory:
 
     def begin_turn(self) -> None:
         """Forget the ids: they are the model's, unique within one turn."""
-        self._ids, self._older = set(), set()
+        if self._ids:
+            self._ids = set()
+        if self._older:
+            self._older = set()
+
+    def knows(self, call_id: str) -> bool:
+        """Whether the id is remembered."""
+        return call_id in self._ids or call_id in self._older
 
     def is_new(self, call_id: str) -> bool:
         """Remember an id; False when it was there already. A thousand and more are remembered."""
