@@ -9,6 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from . import commands
+from .usage import WrongUseError
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -31,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     try:
         return arguments.run(arguments)
+    except WrongUseError as error:
+        print(f"wink {arguments.command}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("wink: interrupted", file=sys.stderr)
         return 130

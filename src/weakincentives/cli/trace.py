@@ -1,0 +1,276 @@
+"""What an agent does, line by line: for people, for pipes, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, Protocol, TextIO, cast, final
+
+from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..budget import TokenUsage
+
+Tone = Literal["ok", "refused", "undone", "failed", "said", "note", "dim", "plus", "minus"]
+
+_NOT_ADMITTED = frozenset({"refused", "invalid", "unknown_tool", "conflict"})
+_BODY = 6
+_BODY_FAILED = 9
+
+
+class Line(NamedTuple):
+    """One line below a call: how it reads and what it says."""
+
+    tone: Tone
+    text: str
+
+
+class CallView(NamedTuple):
+    """A call that is over, ready to be shown."""
+
+    tone: Tone
+    verdict: str
+    tool: str
+    arguments: str
+    milliseconds: float
+    changed: str
+    body: tuple[Line, ...]
+
+
+class Trace(Protocol):
+    """Whoever shows what happens. `event` is an adapter's `on_event`."""
+
+    def heading(self, title: str, text: str) -> None:
+        """Say what is about to happen."""
+        ...
+
+    def event(self, event: ProgressEvent) -> None:
+        """Show one event."""
+        ...
+
+    def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
+        """Say what it took."""
+        ...
+
+    def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
+        """Show what was verified."""
+        ...
+
+    def closing(self, lines: Iterable[str]) -> None:
+        """Say what to do next."""
+        ...
+
+
+@final
+class CallViews:
+    """Makes views of calls that are over: remembers what each was asked with."""
+
+    def __init__(self) -> None:
+        self._arguments: dict[str, str] = {}
+
+    def started(self, event: CallStarted) -> None:
+        """Remember the arguments."""
+        self._arguments[event.call_id] = event.arguments
+
+    def finished(self, event: CallFinished) -> CallView:
+        """The view of a call."""
+        tone, verdict = _verdict(event)
+        changed = event.changes.describe() if event.kept else ""
+        arguments = summary(self._arguments.pop(event.call_id, ""))
+        body = tuple(_body(event, tone))
+        return CallView(tone, verdict, event.tool_name, arguments, event.duration * 1000, changed, body)
+
+
+def _verdict(event: CallFinished) -> tuple[Tone, str]:
+    if event.kept:
+        return "ok", "replayed" if event.outcome == "replayed" else "ok"
+    if event.outcome in _NOT_ADMITTED:
+        return "refused", event.outcome.replace("_", " ")
+    return ("undone", "undone") if event.changes else ("failed", event.outcome)
+
+
+def _body(event: CallFinished, tone: Tone) -> Iterable[Line]:
+    lines = event.text.splitlines()
+    last = lines.pop() if lines and lines[-1].startswith("Nothing was changed") else ""
+    limit = _BODY if tone == "ok" else _BODY_FAILED
+    lines = [line for line in lines if not line.startswith(("--- ", "+++ ", "@@ "))]
+    is_diff = len(lines) < len(event.text.splitlines()) - bool(last)
+    for line in lines[:limit]:
+        yield Line(_line_tone(line, is_diff=is_diff), line.rstrip()[:160])
+    if len(lines) > limit:
+        yield Line("dim", f"... {len(lines) - limit} more lines")
+    if last and event.changes:
+        yield Line("undone", last)
+
+
+def _line_tone(line: str, *, is_diff: bool) -> Tone:
+    if is_diff and line.startswith("+"):
+        return "plus"
+    if is_diff and line.startswith("-"):
+        return "minus"
+    return "dim"
+
+
+def summary(arguments: str, limit: int = 72) -> str:
+    """The arguments of a call on one line, long ones cut."""
+    try:
+        data = json.loads(arguments or "{}")
+    except ValueError:
+        return _cut(arguments, limit)
+    if not isinstance(data, dict):
+        return _cut(arguments, limit)
+    members = cast("dict[str, Any]", data)
+    return _cut(", ".join(f"{key}={_short(value)}" for key, value in members.items()), limit)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str):
+        return _cut(value if value and " " not in value and "\n" not in value else json.dumps(value), 40)
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return f"[{len(items)}]" if len(str(items)) > 30 else json.dumps(items)
+    return _cut(json.dumps(value, ensure_ascii=False), 40)
+
+
+def _cut(text: str, limit: int) -> str:
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def usage_text(usage: TokenUsage, turns: int, seconds: float) -> str:
+    """What a run took, in words."""
+    tokens = f"{usage.input:,} tokens in, {usage.output:,} out" if usage.total else "no tokens"
+    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+    return f"{turns} turns, {tokens}{cached}, {seconds:.1f} s"
+
+
+@final
+class PlainTrace:
+    """ASCII lines, for pipes and for where `rich` is missing."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._views = CallViews()
+        self._text: list[str] = []
+
+    def heading(self, title: str, text: str) -> None:
+        """See `Trace`."""
+        self._put(f"{title}\n{'=' * len(title)}\n{text}\n")
+
+    def event(self, event: ProgressEvent) -> None:
+        """See `Trace`."""
+        if not isinstance(event, TextDelta):
+            self._said()
+        match event:
+            case TurnStarted(number):
+                self._put(f"turn {number}")
+            case TextDelta(text):
+                self._text.append(text)
+            case CallStarted():
+                self._views.started(event)
+            case CallFinished():
+                self._call(self._views.finished(event))
+            case Retrying(reason, attempt, delay):
+                self._put(f"  attempt {attempt} failed, waiting {delay:.1f} s: {reason}")
+            case SectionsOpened(keys):
+                self._put(f"  opened sections: {', '.join(keys)}")
+
+    def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
+        """See `Trace`."""
+        self._said()
+        self._put(f"\n{usage_text(usage, turns, seconds)}")
+
+    def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
+        """See `Trace`."""
+        self._put(f"\n{title}")
+        for text, ok in checks:
+            self._put(f"  {'ok' if ok else 'WRONG':5} {text}")
+
+    def closing(self, lines: Iterable[str]) -> None:
+        """See `Trace`."""
+        self._put("")
+        for line in lines:
+            self._put(line)
+
+    def _call(self, view: CallView) -> None:
+        changed = f"  (changed: {view.changed})" if view.changed else ""
+        self._put(
+            f"  {view.verdict.upper() if view.tone != 'ok' else view.verdict:8} {view.tool}({view.arguments}){changed}"
+        )
+        for line in view.body:
+            self._put(f"           {line.text}")
+
+    def _said(self) -> None:
+        text = "".join(self._text).strip()
+        self._text.clear()
+        for line in text.splitlines():
+            self._put(f"  > {line}")
+
+    def _put(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+@final
+class JsonTrace:
+    """One JSON object a line."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+
+    def heading(self, title: str, text: str) -> None:
+        """See `Trace`."""
+        self._put("start", title=title, text=text)
+
+    def event(self, event: ProgressEvent) -> None:
+        """See `Trace`."""
+        fields: dict[str, Any] = event._asdict()
+        if isinstance(event, CallFinished):
+            files = event.changes.files
+            fields["changes"] = {
+                "slices": [delta.name for delta in event.changes.slices],
+                "files": [*files.added, *files.changed, *files.removed],
+            }
+        self._put(_KINDS[type(event)], **fields)
+
+    def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
+        """See `Trace`."""
+        self._put("usage", input=usage.input, output=usage.output, cached=usage.cached, turns=turns, seconds=seconds)
+
+    def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
+        """See `Trace`."""
+        del title
+        for text, ok in checks:
+            self._put("check", text=text, ok=ok)
+
+    def closing(self, lines: Iterable[str]) -> None:
+        """See `Trace`."""
+        del lines
+
+    def _put(self, kind: str, **fields: Any) -> None:
+        print(json.dumps({"kind": kind, **fields}, ensure_ascii=False), file=self._stream, flush=True)
+
+
+_KINDS: dict[type[Any], str] = {
+    TurnStarted: "turn",
+    TextDelta: "text",
+    Retrying: "retry",
+    CallStarted: "call",
+    CallFinished: "answer",
+    SectionsOpened: "opened",
+}
+
+
+def make_trace(*, plain: bool, as_json: bool, stream: TextIO | None = None) -> Trace:
+    """JSON or plain lines when asked for; `rich` on a terminal, where it is installed."""
+    target = sys.stdout if stream is None else stream
+    if as_json:
+        return JsonTrace(target)
+    if not plain and target.isatty():
+        try:
+            from .rich_trace import RichTrace  # noqa: PLC0415 - an extra
+        except ImportError:
+            return PlainTrace(target)
+        return RichTrace(target)
+    return PlainTrace(target)
+
+
+__all__ = ["CallView", "CallViews", "JsonTrace", "Line", "PlainTrace", "Trace", "make_trace", "summary", "usage_text"]
