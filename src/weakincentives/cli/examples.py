@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from ..adapters import ToolExecutor
 from ..errors import RollbackError, WinkError
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolExample
-from ..runtime import ToolCall, ToolReply, create_snapshot, release_snapshot, restore_snapshot
+from ..runtime import ToolCall, ToolInvoked, ToolReply, create_snapshot, release_snapshot, restore_snapshot
 from ..serde import dump_json
 from ..session import Session
 
@@ -44,13 +45,13 @@ def tried(prompt: Prompt[Any], *, effects: bool) -> Iterator[Verdict]:
 def _try(tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prompt[Any]) -> Verdict:
     what = f"example {example.description!r}"
     try:
-        reply = _run_once(tool, example, prompt)
+        reply, error = _run_once(tool, example, prompt)
     except RollbackError as error:
         return Verdict("WRONG", tool.name, f"{what} could not be taken back: {error}")
     except WinkError as error:
         return Verdict("WRONG", tool.name, f"{what}: {error}")
     if reply.outcome in _BROKEN:
-        return Verdict("WRONG", tool.name, f"{what} {reply.outcome}: {_first_line(reply)}")
+        return Verdict("WRONG", tool.name, f"{what} {reply.outcome}: {_first_line(reply)}{_where(error)}")
     if not reply.success:
         return Verdict("note", tool.name, f"{what} answers: {_first_line(reply)}")
     if reply.result.value != example.output:
@@ -58,7 +59,9 @@ def _try(tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prompt[An
     return Verdict("ok", tool.name, what)
 
 
-def _run_once(tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prompt[Any]) -> ToolReply:
+def _run_once(
+    tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prompt[Any]
+) -> tuple[ToolReply, BaseException | None]:
     section = MarkdownSection[Any](title="Tool", template="", tools=[tool])
     alone: Prompt[Any] = Prompt(PromptTemplate[Any](ns="wink", key="check", sections=[section]))
     alone = alone.bind(resources=prompt.resources.registry)
@@ -68,10 +71,17 @@ def _run_once(tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prom
         before = create_snapshot(session, alone.resources)
         try:
             arguments = None if example.input is None else dump_json(example.input)
-            return executor.execute(ToolCall("example", tool.name, arguments))
+            reply = executor.execute(ToolCall("example", tool.name, arguments))
+            event = session[ToolInvoked].latest()
+            return reply, None if event is None else event.error
         finally:
             restore_snapshot(session, alone.resources, before)
             release_snapshot(session, before)
+
+
+def _where(error: BaseException | None) -> str:
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def _first_line(reply: ToolReply) -> str:

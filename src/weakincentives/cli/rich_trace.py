@@ -107,7 +107,9 @@ class RichTrace:
         head = Text.assemble(
             (f"{_MARKS[view.tone]} ", f"bold {style}"), (view.tool, "bold"), (f"  {view.arguments}", "default")
         )
-        note = view.verdict if view.tone != "ok" else view.changed and f"changed {view.changed}"
+        note = view.changed and f"changed {view.changed}"
+        if view.tone != "ok":
+            note = ": ".join(part for part in (view.verdict, view.changed) if part)
         row = Table.grid(expand=True, padding=(0, 1))
         row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         row.add_column(justify="right", no_wrap=True)

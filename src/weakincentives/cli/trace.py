@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Protocol, TextIO, cast, final
 
 from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
 from ..budget import TokenUsage
+from ..prompt.changes import Changes
 
 Tone = Literal["ok", "refused", "undone", "failed", "said", "note", "dim", "plus", "minus"]
 
 _NOT_ADMITTED = frozenset({"refused", "invalid", "unknown_tool", "conflict"})
-_BODY = 6
-_BODY_FAILED = 9
+_BODY, _BODY_FAILED, _BODY_DIFF, _LINE = 5, 9, 16, 150
+_BOOKKEEPING = frozenset({"SeenFiles"})
 
 
 class Line(NamedTuple):
@@ -74,10 +76,19 @@ class CallViews:
     def finished(self, event: CallFinished) -> CallView:
         """The view of a call."""
         tone, verdict = _verdict(event)
-        changed = event.changes.describe() if event.kept else ""
+        changed = what_changed(event.changes)
         arguments = summary(self._arguments.pop(event.call_id, ""))
         body = tuple(_body(event, tone))
         return CallView(tone, verdict, event.tool_name, arguments, event.duration * 1000, changed, body)
+
+
+def what_changed(changes: Changes) -> str:
+    """The files and slices of a call by name; what the engine keeps for its own use is left out."""
+    files = changes.files
+    names = [*files.added, *files.changed, *files.removed]
+    listed = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
+    slices = Changes(tuple(delta for delta in changes.slices if delta.name not in _BOOKKEEPING)).describe()
+    return ", ".join([*listed, *([slices] if slices else [])])
 
 
 def _verdict(event: CallFinished) -> tuple[Tone, str]:
@@ -89,25 +100,32 @@ def _verdict(event: CallFinished) -> tuple[Tone, str]:
 
 
 def _body(event: CallFinished, tone: Tone) -> Iterable[Line]:
+    """What the model read, shortened: of a diff only the lines that differ, and always what was restored."""
     lines = event.text.splitlines()
     last = lines.pop() if lines and lines[-1].startswith("Nothing was changed") else ""
-    limit = _BODY if tone == "ok" else _BODY_FAILED
-    lines = [line for line in lines if not line.startswith(("--- ", "+++ ", "@@ "))]
-    is_diff = len(lines) < len(event.text.splitlines()) - bool(last)
-    for line in lines[:limit]:
-        yield Line(_line_tone(line, is_diff=is_diff), line.rstrip()[:160])
-    if len(lines) > limit:
-        yield Line("dim", f"... {len(lines) - limit} more lines")
+    start = next((number for number, line in enumerate(lines) if line.startswith("--- ")), len(lines))
+    text = [Line("dim", line.rstrip()) for line in lines[:start] if line.strip()]
+    yield from _cut_off(text, _BODY if tone == "ok" else _BODY_FAILED)
+    yield from _cut_off(list(_diff(lines[start:])), _BODY_DIFF)
     if last and event.changes:
         yield Line("undone", last)
 
 
-def _line_tone(line: str, *, is_diff: bool) -> Tone:
-    if is_diff and line.startswith("+"):
-        return "plus"
-    if is_diff and line.startswith("-"):
-        return "minus"
-    return "dim"
+def _diff(lines: list[str]) -> Iterable[Line]:
+    for line in lines:
+        if line.startswith("+++ "):
+            yield Line("note", line.removeprefix("+++ ").removeprefix("b/"))
+        elif line.startswith("+"):
+            yield Line("plus", line)
+        elif line.startswith("-") and not line.startswith("--- "):
+            yield Line("minus", line)
+
+
+def _cut_off(lines: list[Line], limit: int) -> Iterable[Line]:
+    whole = len(lines) <= limit + 1  # a line that says "1 more" would take as much room
+    yield from (Line(line.tone, _cut(line.text, _LINE)) for line in (lines if whole else lines[:limit]))
+    if not whole:
+        yield Line("dim", f"... {len(lines) - limit} more lines")
 
 
 def summary(arguments: str, limit: int = 72) -> str:
@@ -144,11 +162,31 @@ def usage_text(usage: TokenUsage, turns: int, seconds: float) -> str:
 
 
 @final
+class Pipe:
+    """Where lines go until nobody reads them any more, as with `wink demo | head`; then they are dropped quietly."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._open = True
+
+    def put(self, text: str) -> None:
+        """Write one line."""
+        if not self._open:
+            return
+        try:
+            print(text, file=self._stream, flush=True)
+        except BrokenPipeError:
+            self._open = False
+            # What is still in the buffer would be written, and fail, once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+@final
 class PlainTrace:
     """ASCII lines, for pipes and for where `rich` is missing."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stdout if stream is None else stream
+        self._put = Pipe(stream).put
         self._views = CallViews()
         self._text: list[str] = []
 
@@ -192,7 +230,7 @@ class PlainTrace:
             self._put(line)
 
     def _call(self, view: CallView) -> None:
-        changed = f"  (changed: {view.changed})" if view.changed else ""
+        changed = f"  [{'changed' if view.tone == 'ok' else 'undone'}: {view.changed}]" if view.changed else ""
         self._put(
             f"  {view.verdict.upper() if view.tone != 'ok' else view.verdict:8} {view.tool}({view.arguments}){changed}"
         )
@@ -205,16 +243,13 @@ class PlainTrace:
         for line in text.splitlines():
             self._put(f"  > {line}")
 
-    def _put(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
-
 
 @final
 class JsonTrace:
     """One JSON object a line."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stdout if stream is None else stream
+        self._pipe = Pipe(stream)
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
@@ -246,7 +281,7 @@ class JsonTrace:
         del lines
 
     def _put(self, kind: str, **fields: Any) -> None:
-        print(json.dumps({"kind": kind, **fields}, ensure_ascii=False), file=self._stream, flush=True)
+        self._pipe.put(json.dumps({"kind": kind, **fields}, ensure_ascii=False))
 
 
 _KINDS: dict[type[Any], str] = {
@@ -273,4 +308,15 @@ def make_trace(*, plain: bool, as_json: bool, stream: TextIO | None = None) -> T
     return PlainTrace(target)
 
 
-__all__ = ["CallView", "CallViews", "JsonTrace", "Line", "PlainTrace", "Trace", "make_trace", "summary", "usage_text"]
+__all__ = [
+    "CallView",
+    "CallViews",
+    "JsonTrace",
+    "Line",
+    "PlainTrace",
+    "Trace",
+    "make_trace",
+    "summary",
+    "usage_text",
+    "what_changed",
+]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...contrib.files.diffs import unified
 from ...contrib.tools import PlanningStrategy, PlanningToolsSection, VfsConfig, VfsToolsSection
 from ...errors import ToolValidationError
 from ...filesystem import Filesystem
@@ -47,13 +48,26 @@ class PatchParams:
     edits: tuple[Edit, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A change that passed the tests."""
+
+    report: TestReport
+    diff: str
+
+    def render(self) -> str:
+        """The diff."""
+        return self.diff
+
+
 def _run_tests(params: None, *, context: ToolContext) -> ToolResult[TestReport]:
     del params
     return ToolResult.ok(run_project_tests(context.resources.get(Workspace).root), message="The tests have run.")
 
 
-def _patch_and_test(params: PatchParams, *, context: ToolContext) -> ToolResult[TestReport]:
+def _patch_and_test(params: PatchParams, *, context: ToolContext) -> ToolResult[Patched]:
     files = context.resources.get(Filesystem)
+    before = {edit.path: files.read(edit.path) for edit in params.edits}
     for edit in params.edits:
         text = files.read(edit.path)
         if text.count(edit.old_text) != 1:
@@ -63,7 +77,8 @@ def _patch_and_test(params: PatchParams, *, context: ToolContext) -> ToolResult[
     report = run_project_tests(context.resources.get(Workspace).root)
     if not report.green:
         return ToolResult.error(f"Not accepted, because with this change {report.render()}")
-    return ToolResult.ok(report, message="Accepted.")
+    diff = "\n".join(unified(path, text.encode(), files.read(path).encode()) for path, text in before.items())
+    return ToolResult.ok(Patched(report, diff), message=f"Accepted: {report.render()}")
 
 
 run_tests = Tool[None, TestReport](
@@ -72,7 +87,7 @@ run_tests = Tool[None, TestReport](
     handler=_run_tests,
     annotations=ToolAnnotations(read_only=True, open_world=False),
 )
-patch_and_test = Tool[PatchParams, TestReport](
+patch_and_test = Tool[PatchParams, Patched](
     name="patch_and_test",
     description="Apply edits to one or more files and run the tests. The edits stay only if all tests pass.",
     handler=_patch_and_test,

@@ -36,7 +36,7 @@ class Played:
         error: why the agent did not come to an end, if it did not.
     """
 
-    checks: list[tuple[str, bool]] = field(default_factory=lambda: list[tuple[str, bool]]())
+    checks: list[tuple[str, bool]] = field(default_factory=list[tuple[str, bool]])
     usage: TokenUsage = TokenUsage()  # noqa: RUF009 - immutable
     turns: int = 0
     error: str | None = None
@@ -50,9 +50,9 @@ class Played:
 def play(adapter: Any, on_event: OnEvent, workspace: Path | None = None) -> Played:
     """Let a model repair the project, the scripted one when `adapter` is None; the folder is thrown away or given."""
     model = scripted_model() if adapter is None else adapter
-    place: AbstractContextManager[Any] = (
-        nullcontext(workspace) if workspace else TemporaryDirectory(prefix="wink-demo-")
-    )
+    place: AbstractContextManager[Any] = nullcontext(workspace)
+    if workspace is None:
+        place = TemporaryDirectory(prefix="wink-demo-")
     with place as folder:
         root = Path(folder, "tea-shop")
         write_project(root)
@@ -114,18 +114,14 @@ def _checks(root: Path, session: Session, watch: _Watch) -> list[tuple[str, bool
     green = run_project_tests(root)
     told = Counter(event.tool_name for event in events)
     same_tests = all(left.get(path) == text for path, text in BROKEN.items() if path.startswith("tests/"))
-    beside = sorted(path.name for path in root.parent.iterdir() if path != root)
+    journals = [path.name for path in (*root.iterdir(), *root.parent.iterdir()) if path.name.endswith(".wink")]
     return [
         (f"the tests pass now: {green.render()}", green.green),
         ("the tests themselves are untouched", same_tests),
         (f"{watch.asked.total()} calls, one event each", told == watch.asked and len(events) == watch.asked.total()),
         ("calls that were refused or undone left no trace in the files", not watch.traces),
-        ("nothing is left beside the project", not beside or root.parent.name == "" or beside == _others(beside)),
+        ("no undo journal is left on the disk", not journals),
     ]
-
-
-def _others(names: list[str]) -> list[str]:
-    return [name for name in names if not name.endswith(".wink")]
 
 
 def _scripted_checks(root: Path, session: Session, model: ScriptedAdapter) -> list[tuple[str, bool]]:

@@ -74,7 +74,12 @@ IN_ORDER = (
     ),
 )
 WHOLE_CENTS = (("shop/cart.py", "(100 - percent) / 100", "(100 - percent) // 100"),)
-NOTED = "# Changelog\n\n- Discounts begin at 5 and 10 pieces, as promised, and totals are whole cents.\n- Sugar is sold, too.\n"
+NOTED = """\
+# Changelog
+
+- Discounts begin at 5 and 10 pieces, as promised, and totals are whole cents.
+- Sugar is sold, too.
+"""
 
 
 def repaired() -> dict[str, str]:

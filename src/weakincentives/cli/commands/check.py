@@ -15,6 +15,7 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="store_true",
         help="also run examples of tools with an IdempotencyConfig, whose effects no transaction takes back",
     )
+    parser.add_argument("--verbose", action="store_true", help="show what WINK logs, with tracebacks of handlers")
     parser.set_defaults(run=run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.svg:
         return _draw(arguments)
-    return _maintain(arguments.model, make_trace(plain=arguments.plain, as_json=arguments.json))
+    return _maintain(arguments.model, make_trace(plain=arguments.plain, as_json=arguments.json), _NEXT)
 
 
 def _show(subject: str) -> int:
@@ -70,7 +71,7 @@ def _show(subject: str) -> int:
     return 0
 
 
-def _maintain(model: str, trace: Trace) -> int:
+def _maintain(model: str, trace: Trace, closing: Iterable[str]) -> int:
     from time import monotonic  # noqa: PLC0415
 
     from ..._demo.maintenance import play  # noqa: PLC0415
@@ -84,7 +85,7 @@ def _maintain(model: str, trace: Trace) -> int:
     trace.checks("Verified on the disk, in the session and in the log", played.checks)
     if played.error is not None:
         print(f"wink demo: {played.error}", file=sys.stderr)
-    trace.closing(_NEXT if played.ok else ["The demonstration did not end as it should."])
+    trace.closing(closing if played.ok else ["The demonstration did not end as it should."])
     return 0 if played.ok else 1
 
 
@@ -96,7 +97,7 @@ def _draw(arguments: argparse.Namespace) -> int:
     except ImportError:
         raise WrongUseError("--svg needs rich. Install it: pip install 'weakincentives[cli]'") from None
     trace = RichTrace(recording=True)
-    code = _maintain(arguments.model, trace)
+    code = _maintain(arguments.model, trace, ())
     Path(arguments.svg).write_text(trace.svg("wink demo"), encoding="utf-8")
     print(f"wink demo: drawn into {arguments.svg}")
     return code

@@ -17,6 +17,7 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("--dry-run", action="store_true", help="show what the model would read; ask nobody")
     parser.add_argument("--plain", action="store_true", help="a trace without colours")
     parser.add_argument("--json", action="store_true", help="a trace of one JSON object a line")
+    parser.add_argument("--verbose", action="store_true", help="show what WINK logs, with tracebacks of handlers")
     parser.set_defaults(run=run)
 
 
