@@ -75,13 +75,14 @@ class Running:
             prompt = prompt_for(target, self._request).bind(resources=resources)
             adapter = self._adapter(model)
             return lambda: adapter.evaluate(prompt, Session(), on_event=trace.event)
-        if isinstance(target, MainLoop) and model is None:
+        cls = type(target) if isinstance(target, MainLoop) else target
+        request = request_for(cls, self._request)
+        if isinstance(target, MainLoop):
             loop = target
-        else:
-            loop = make_loop(self._loaded, None if isinstance(target, MainLoop) else self._adapter(model))
-            if isinstance(target, MainLoop):
+            if model is not None:
                 loop.adapter = self._adapter(model)
-        request = request_for(type(loop), self._request)
+        else:
+            loop = make_loop(self._loaded, self._adapter(model))
         return lambda: cast("PromptResponse[Any]", loop.execute(request, resources=resources, on_event=trace.event)[0])
 
     def _adapter(self, model: str | None) -> Any:

@@ -294,20 +294,6 @@ _KINDS: dict[type[Any], str] = {
 }
 
 
-def make_trace(*, plain: bool, as_json: bool, stream: TextIO | None = None) -> Trace:
-    """JSON or plain lines when asked for; `rich` on a terminal, where it is installed."""
-    target = sys.stdout if stream is None else stream
-    if as_json:
-        return JsonTrace(target)
-    if not plain and target.isatty():
-        try:
-            from .rich_trace import RichTrace  # noqa: PLC0415 - an extra
-        except ImportError:
-            return PlainTrace(target)
-        return RichTrace(target)
-    return PlainTrace(target)
-
-
 __all__ = [
     "CallView",
     "CallViews",
@@ -315,7 +301,6 @@ __all__ = [
     "Line",
     "PlainTrace",
     "Trace",
-    "make_trace",
     "summary",
     "usage_text",
     "what_changed",

@@ -30,6 +30,8 @@ class TestReport:
         """What the model reads."""
         if self.green:
             return f"{self.ran} tests passed."
+        if not self.failed:
+            return "No tests were found."
         lines = [f"{len(self.failed)} of {self.ran} tests fail:"]
         reasons = (*self.reasons, *[""] * len(self.failed))
         lines += [f"- {name}: {reason}".rstrip(": ") for name, reason in zip(self.failed, reasons, strict=False)]

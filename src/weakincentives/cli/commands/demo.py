@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show one subject; 1 when a demonstration does not end as it should."""
     if arguments.subject != "maintenance":
         return _show(arguments.subject)
-    from ..trace import make_trace  # noqa: PLC0415 - see `main.build_parser`
+    from ..traces import make_trace  # noqa: PLC0415 - see `main.build_parser`
 
     if arguments.svg:
         return _draw(arguments)

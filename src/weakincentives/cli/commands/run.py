@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..loading import load  # noqa: PLC0415 - see `main.build_parser`
     from ..requests import read_request  # noqa: PLC0415
     from ..running import Running  # noqa: PLC0415
-    from ..trace import make_trace  # noqa: PLC0415
+    from ..traces import make_trace  # noqa: PLC0415
 
     loaded = load(arguments.target)
     request = read_request(arguments.request)
