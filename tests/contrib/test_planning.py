@@ -97,6 +97,7 @@ def test_step_ids_are_never_reused() -> None:
     agent.setup(objective="Think")
     assert agent.setup("c", "d").text.startswith("The plan is replaced with steps 3 to 4.")
     assert [step.step_id for step in agent.plan.steps] == [3, 4]
+    assert agent.plan.last_step_id == 4
     assert agent.call("planning_update_step", step_id=1, status="done").outcome == "failed"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weakincentives.adapters import ToolExecutor
-from weakincentives.contrib.tools import AddStep, Plan, PlanningToolsSection, SetupPlan, UpdateStep
+from weakincentives.contrib.tools import AddStep, Plan, PlanningConfig, PlanningToolsSection, SetupPlan, UpdateStep
 from weakincentives.contrib.tools.planning import install_plan
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolInvoked, ToolResult
 from weakincentives.runtime import ToolCall
@@ -134,3 +135,25 @@ def test_the_ids_of_a_session_are_given_once(changes: list[Any]) -> None:
         assert new == sorted(new)
         done = bool(plan.steps) and all(step.status == "done" for step in plan.steps)
         assert plan.status == ("completed" if done else "active")
+
+
+def test_reads_and_changes_from_many_threads_lose_nothing() -> None:
+    """Calls of several evaluations on one session add every step, however they mix with reads of the plan."""
+    session = Session()
+    prompt = Prompt(name="p", sections=[PlanningToolsSection(config=PlanningConfig(max_steps=1000))])
+    with ToolExecutor(prompt=prompt, session=session) as executor:
+        executor.execute(ToolCall("0", "planning_setup_plan", {"objective": "x"}))
+
+    def work(worker: int) -> None:
+        with ToolExecutor(prompt=prompt, session=session) as executor:
+            for number in range(30):
+                executor.execute(ToolCall(f"r{number}", "planning_read_plan", "{}" + " " * (number % 3)))
+                reply = executor.execute(ToolCall(f"a{number}", "planning_add_step", {"steps": [f"{worker}.{number}"]}))
+                assert reply.outcome == "succeeded"
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    plan = session[Plan].latest()
+    assert plan is not None
+    assert {step.title for step in plan.steps} == {f"{worker}.{number}" for worker in range(4) for number in range(30)}
+    assert [step.step_id for step in plan.steps] == list(range(1, 121))
