@@ -58,13 +58,20 @@ _NONE = SeenFiles()
 
 def fingerprint(fs: Filesystem, path: str) -> str:
     """What changes when the file's content does; empty when there is no such file."""
-    digest = blake2b(digest_size=16)
     try:
+        head = fs.read_bytes(path, limit=_WHOLE_BYTES)
+        if len(head) < _WHOLE_BYTES:
+            return blake2b(head, digest_size=16).hexdigest()
+        digest = blake2b(digest_size=16)
         for piece in fs.stream(path):
             digest.update(piece)
     except OSError:
         return ""
     return digest.hexdigest()
+
+
+_WHOLE_BYTES = 65536
+"""Smaller files are read at once: this is asked at each call that reads or writes."""
 
 
 @final
@@ -101,13 +108,12 @@ class ReadBeforeWritePolicy:
         except PathRefusedError:
             return None  # the filesystem refuses it too, and says why
         fs = context.filesystem
+        if known is not None and (fs is None or known == fingerprint(fs, path)):
+            return None
         if fs is not None and not fs.exists(path):
             return None
-        if known is None:
-            return f"Cannot write to {path} without reading it first\n{self._advice(tool_name, path)}"
-        if fs is not None and known != fingerprint(fs, path):
-            return f"Cannot write to {path} - it has changed since it was read\n{self._advice(tool_name, path)}"
-        return None
+        problem = "without reading it first" if known is None else "- it has changed since it was read"
+        return f"Cannot write to {path} {problem}\n{self._advice(tool_name, path)}"
 
     def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
         """Note what the model has now seen; undone with the call."""
@@ -117,8 +123,9 @@ class ReadBeforeWritePolicy:
         content = "" if fs is None else fingerprint(fs, path)
         if fs is not None and not content:
             return
-        seen = SeenFiles.of(context.session)
-        context.session[SeenFiles].seed(SeenFiles(seen.prints.set(normalise(path), content)))
+        prints, canonical = SeenFiles.of(context.session).prints, normalise(path)
+        if prints.get(canonical) != content:  # reading again what is known changes nothing
+            context.session[SeenFiles].seed(SeenFiles(prints.set(canonical, content)))
 
     def _path(self, tool_name: str, params: Any) -> str:
         if isinstance(params, Mapping):

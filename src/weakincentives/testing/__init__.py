@@ -3,12 +3,16 @@
 from .clock import FakeClock
 from .engine import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
 from .escapes import ESCAPES
+from .evaluation import EvalEscapes
 from .filesystem import FilesystemContract
 from .ledger import LedgerContract
+from .probes import ESCAPING_CODE
 from .scripted import ScriptedAdapter, call, call_raw, say
 
 __all__ = [
     "ESCAPES",
+    "ESCAPING_CODE",
+    "EvalEscapes",
     "FakeClock",
     "FilesystemContract",
     "LedgerContract",

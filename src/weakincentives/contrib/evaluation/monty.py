@@ -29,8 +29,8 @@ those you name in `reads` and `writes` (use `open` or `pathlib.Path` with the sa
 - Importable: asyncio, base64, binascii, bisect, collections, copy, csv, dataclasses, datetime, decimal, functools,
   hashlib, itertools, json, math, os, pathlib, random, re, sys, time, tomllib, typing, unicodedata.
 - Missing: every other module (statistics, string, io, enum, uuid, heapq, numpy, pandas, requests, ...), class
-  inheritance and `super`, generators and `yield`, `del`, decorators on methods, OrderedDict, bytearray, `dir`,
-  `globals`, `input`, `__import__`.
+  inheritance and `super`, generators and `yield`, `del`, decorators on methods, OrderedDict, bytearray, `open`
+  with `+`, `dir`, `globals`, `input`, `__import__`, and methods as values: `key=lambda k: d[k]`, not `key=d.get`.
 - Each call starts afresh: nothing is kept from one to the next but the files that were written."""
 
 
@@ -39,7 +39,8 @@ class MontyBackend:
     """Evaluates in Monty; each evaluation is a fresh session in a worker process that is killed if it does not end.
 
     The workers start with the first evaluation and are shared by all of them. `close()` ends them; so does the end of
-    the backend or of the process. It can be used again after `close()`.
+    the backend or of the process. It can be used again after `close()`. A process that is forked after the first
+    evaluation cannot use it: `evaluate` raises `RuntimeError` there.
 
     Args:
         now: what every clock shows; None for the real time.
@@ -106,28 +107,38 @@ class MontyBackend:
 
     def _workers(self) -> Monty:
         with self._lock:
-            # Workers belong to the process that started them: after a fork, the child starts its own.
-            if self._pool is None or self._pool.pid != os.getpid():
+            if self._pool is None:
                 self._pool = _Pool(self._max_workers)
             return self._pool.monty
+
+
+_pids: set[int] = set()
+"""The processes that have started workers: this one, and those it was forked from."""
 
 
 @final
 class _Pool:
     """Running workers, ended with this object or with the process."""
 
-    __slots__ = ("__weakref__", "_end", "monty", "pid")
+    __slots__ = ("__weakref__", "_end", "_monty", "_pid")
 
     def __init__(self, max_workers: int) -> None:
+        self._pid = os.getpid()
+        _check_process(self._pid)
         monty = _import().Monty(
             max_processes=max_workers,
             checkout_timeout=30.0,
             max_checkouts_per_worker=1000,
             feed_duration_limit_grace=GRACE,
         )
-        self.monty: Monty = monty.__enter__()
-        self.pid = os.getpid()
-        self._end = weakref.finalize(self, _end, monty, self.pid)
+        self._monty: Monty = monty.__enter__()
+        _pids.add(self._pid)
+        self._end = weakref.finalize(self, _end, monty, self._pid)
+
+    @property
+    def monty(self) -> Monty:
+        _check_process(os.getpid())
+        return self._monty
 
     def close(self) -> None:
         self._end()
@@ -136,6 +147,21 @@ class _Pool:
 def _end(monty: Monty, pid: int) -> None:
     if os.getpid() == pid:
         monty.__exit__(None, None, None)
+    else:
+        _inherited.append(monty)
+
+
+_inherited: list[Monty] = []
+"""Pools of the process this one was forked from: not ours to end, and dropping one would wait for its threads."""
+
+
+def _check_process(pid: int) -> None:
+    """Monty's threads do not survive a fork, and without them it would wait for ever."""
+    if _pids and pid not in _pids:
+        raise RuntimeError(
+            "Monty was used before this process was forked, so it cannot be used here. Start processes with "
+            "multiprocessing's 'spawn' or 'forkserver', or evaluate nothing before the fork."
+        )
 
 
 @final
@@ -199,8 +225,6 @@ class _Calls:
             self._files.append(path, b"")
         else:
             self._files.read(path)
-            if handle.writable:
-                self._files.check_writable(path)
         return handle
 
     def read_text(self, path: str) -> str:
@@ -236,11 +260,8 @@ class _Calls:
     def scan(self, path: str, *, max_depth: int | None = None, **options: object) -> list[Any]:
         del options
         skip = 0 if path == "." else len(path) + 1
-        found = [self._entry("", path)]
-        for below in self._files.below(path):
-            if max_depth is None or below[skip:].count("/") < max_depth:
-                found.append(self._entry(below[skip:], below))
-        return found
+        below = [one for one in self._files.below(path) if max_depth is None or one[skip:].count("/") < max_depth]
+        return [self._entry("", path), *(self._entry(one[skip:], one) for one in below)]
 
     def _entry(self, relative: str, path: str) -> Any:
         return self._monty.ScanEntry(relative, self._files.is_directory(path), self._files.is_file(path), False)

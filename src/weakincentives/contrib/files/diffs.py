@@ -38,6 +38,8 @@ def unified(
     old, new = _lines(before), _lines(after)
     if old is None or new is None:
         return f"Binary file {path} {_verb(before, after)} ({_size(before)} -> {_size(after)} bytes)"
+    if old == new:
+        return f"Empty file {path} {_verb(before, after)}"
     head, tail = _common(old, new)
     if len(old) + len(new) - 2 * (head + tail) > MAX_COMPARED_LINES:
         return f"{path} {_verb(before, after)} ({len(old):,} -> {len(new):,} lines; too many differ to show)"
@@ -47,11 +49,30 @@ def unified(
 
 def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[str, str]) -> list[str]:
     """The diff's lines. Only the middle that differs is compared, however long the file is."""
+    gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
     skip, drop = max(0, head - CONTEXT), max(0, tail - CONTEXT)
-    lines = list(
-        unified_diff(old[skip : len(old) - drop], new[skip : len(new) - drop], *titles, lineterm="", n=CONTEXT)
-    )
-    return lines if not skip else [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
+    if gone and come and not set(gone).isdisjoint(come):
+        lines = list(
+            unified_diff(old[skip : len(old) - drop], new[skip : len(new) - drop], *titles, lineterm="", n=CONTEXT)
+        )
+        return lines if not skip else [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
+    # The usual edit: one place, nothing in common there. It needs no search for what stayed.
+    before, after = old[skip:head], old[len(old) - tail : len(old) - drop]
+    around = len(before) + len(after)
+    return [
+        f"--- {titles[0]}",
+        f"+++ {titles[1]}",
+        f"@@ -{_span(skip, len(gone) + around)} +{_span(skip, len(come) + around)} @@",
+        *[f" {line}" for line in before],
+        *[f"-{line}" for line in gone],
+        *[f"+{line}" for line in come],
+        *[f" {line}" for line in after],
+    ]
+
+
+def _span(skip: int, count: int) -> str:
+    """Where a hunk starts and how long it is; an empty one is named after the line before it."""
+    return f"{skip + 1}" if count == 1 else f"{skip + 1 if count else skip},{count}"
 
 
 def _shifted(line: str, by: int) -> str:

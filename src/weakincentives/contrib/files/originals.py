@@ -126,8 +126,7 @@ class TrackedFilesystem(GuardedFilesystem):
                 texts.append(f"Big file {path} differs ({_size(original)} -> {_size(now)} bytes)")
             else:
                 before, after = original and original.content, now and now.content
-                text = unified(path, before, after, max_lines=None, max_chars=None)
-                texts.append(text or f"Empty file {path} {'added' if before is None else 'removed'}")
+                texts.append(unified(path, before, after, max_lines=None, max_chars=None))
         return "".join(f"{text}\n" for text in texts)
 
     def _note(self, path: str) -> None:

@@ -162,10 +162,10 @@ def _tool(
         within = limits if context.deadline is None else limits.within(context.deadline.remaining().total_seconds())
         result = backend.evaluate(params.code, params.inputs, files, within)
         if result.error is not None:
-            return ToolResult.error(_failure(result))
-        for path, content in result.written.items():
-            assert context.filesystem is not None
-            context.filesystem.write(path, content)
+            return ToolResult.error(_failure(result, name))
+        problem = _write(result.written, context.filesystem)
+        if problem is not None:
+            return ToolResult.error(problem)
         value = "" if result.value is None else shown(result.value, limits.output)
         return ToolResult.ok(PythonResult(value, result.stdout, result.truncated, tuple(result.written)))
 
@@ -214,7 +214,11 @@ def _files(params: EvaluatePythonParams, fs: Filesystem | None, limits: EvalLimi
             raise _Unusable(
                 f"File already exists: {path}\nName it in reads as well to let the code change it, or write another."
             )
-        if fs.is_readonly(path):
+        try:
+            readonly = fs.is_readonly(path)
+        except OSError as error:
+            raise _Unusable(f"Cannot write {path}: {error.strerror or error}\nName another in writes.") from error
+        if readonly:
             raise _Unusable(f"Cannot write {path}: it is read-only\nReturn the data as the value instead.")
         writable.add(canonical)
     return EvalFiles(contents, frozenset(writable))
@@ -237,6 +241,19 @@ def _contents(paths: Sequence[str], fs: Filesystem, limits: EvalLimits) -> Mappi
     return contents
 
 
+def _write(written: Mapping[str, bytes], fs: Filesystem | None) -> str | None:
+    """Put the files in their places; what is wrong when that fails, and the call with all it wrote is undone then."""
+    for path, content in written.items():
+        assert fs is not None  # code that was given no files wrote none
+        try:
+            fs.write(path, content)
+        except OSError as error:
+            return (
+                f"The code succeeded, but {path} cannot be written: {error.strerror or error}\nName another in writes."
+            )
+    return None
+
+
 def _canonical(path: str) -> str:
     try:
         return normalise(path)
@@ -244,8 +261,8 @@ def _canonical(path: str) -> str:
         raise _Unusable(str(error)) from error
 
 
-def _failure(result: EvalResult) -> str:
-    text = f"The code failed; nothing was written\n{result.error}"
+def _failure(result: EvalResult, name: str) -> str:
+    text = f"The code failed; nothing was written. Correct it and call {name} again\n{result.error}"
     if result.stdout:
         printed = result.stdout[-4000:].rstrip()
         text += f"\nPrinted before that:\n{printed}"

@@ -29,7 +29,6 @@ class VfsToolsSection(MarkdownSection[Any]):
     `tool_prefix`. Files in a `root` folder are closed by `close`, by leaving a `with` block, or with the section.
 
     Attributes:
-        filesystem: the files; None when they are shared.
         mounted: what was copied in.
 
     Args:
@@ -64,13 +63,15 @@ class VfsToolsSection(MarkdownSection[Any]):
         names = Names(tool_prefix)
         tools = reading_tools(names, accepts_overrides=accepts_overrides)
         if not config.read_only:
-            tools += writing_tools(names, accepts_overrides=accepts_overrides)
+            tools += writing_tools(
+                names, read_before_write=config.read_before_write, accepts_overrides=accepts_overrides
+            )
         guarded = config.read_before_write and not config.read_only
         policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
-        self.filesystem: TrackedFilesystem | None = None
+        self._files: TrackedFilesystem | None = None
         self.mounted: tuple[Copied, ...] = ()
         if not config.shared:
-            self.filesystem, self.mounted = config.open()
+            self._files, self.mounted = config.open()
         super().__init__(
             title=title,
             template=_text(names, config, self.mounted).replace("$", "$$"),
@@ -80,17 +81,27 @@ class VfsToolsSection(MarkdownSection[Any]):
             accepts_overrides=accepts_overrides,
         )
 
+    @property
+    def filesystem(self) -> TrackedFilesystem:
+        """The files; `PromptValidationError` when they are not the section's own but shared."""
+        if self._files is None:
+            raise PromptValidationError(
+                f"Section {self.key!r} shares the prompt's files and has none of its own; "
+                "ask the section that binds them."
+            )
+        return self._files
+
     def resources(self) -> Mapping[type[Any], object]:
         """The files, as the prompt's `Filesystem`; nothing when they are shared."""
-        return {} if self.filesystem is None else {Filesystem: self.filesystem}
+        return {} if self._files is None else {Filesystem: self._files}
 
     def changes(self) -> FileChanges:
         """Which files differ from what they were when the section was made."""
-        return self._own().differences()
+        return self.filesystem.differences()
 
     def diff(self) -> str:
         """What was done to the files since the section was made, as a unified diff; empty when nothing was."""
-        return self._own().diff()
+        return self.filesystem.diff()
 
     def export(self, directory: str | os.PathLike[str], *, everything: bool = False) -> FileChanges:
         """Write the files that were added or changed into a folder of the host, or all files with `everything`.
@@ -98,7 +109,7 @@ class VfsToolsSection(MarkdownSection[Any]):
         Files that are there are replaced; nothing is deleted, but what was removed is named in the result. All or
         nothing: when one cannot be written, the folder is as it was.
         """
-        fs = self._own()
+        fs = self.filesystem
         found = fs.differences()
         paths = list(walk_files(FilesystemTree(fs))) if everything else [*found.added, *found.changed]
         export_files(fs, paths, directory)
@@ -106,8 +117,8 @@ class VfsToolsSection(MarkdownSection[Any]):
 
     def close(self) -> None:
         """Give back what a `root` folder holds; what was written stays. Twice is fine."""
-        if self.filesystem is not None:
-            self.filesystem.close()
+        if self._files is not None:
+            self._files.close()
 
     def __enter__(self) -> Self:
         return self
@@ -116,14 +127,6 @@ class VfsToolsSection(MarkdownSection[Any]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _own(self) -> TrackedFilesystem:
-        if self.filesystem is None:
-            raise PromptValidationError(
-                f"Section {self.key!r} shares the prompt's files and has none of its own; "
-                "ask the section that binds them."
-            )
-        return self.filesystem
 
 
 _READING = """\

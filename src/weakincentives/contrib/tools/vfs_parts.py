@@ -6,10 +6,11 @@ import errno
 from collections.abc import Callable
 from typing import Any, TypeVar, final
 
-from ...errors import FilesystemError, NotTextError, ReadOnlyError
+from ...errors import FilesystemError, ReadOnlyError
 from ...filesystem import Filesystem
 from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 from ..files.edits import EditRefusedError
+from ..files.pages import BinaryFileError
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -79,7 +80,7 @@ class Names:
         path = error.filename or getattr(params, "path", None) or getattr(params, "src", ".")
         if isinstance(error, FileNotFoundError):
             return f"File not found: {path}\nUse {self('list_directory')} to see available files"
-        if isinstance(error, NotTextError):
+        if isinstance(error, BinaryFileError):
             return (
                 f"Binary file: {path}\nIt is not UTF-8 text, so it cannot be shown or edited; "
                 f"{self('list_directory')} tells its size, {self('copy_file')} and {self('move_file')} take it whole."

@@ -7,10 +7,12 @@ from typing import Any
 
 from ...filesystem import Filesystem
 from ...filesystem.paths import normalise
+from ...filesystem.text import encode
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from ...prompt.read_before_write import SeenFiles
 from ..files.diffs import unified
 from ..files.edits import replaced
+from ..files.pages import text_of
 from .vfs_parts import ADDS, DESTROYS, Names
 
 
@@ -95,17 +97,22 @@ class FileDeleted:
         return self.path
 
 
-def writing_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, Any]]:
-    """The five tools."""
+def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: bool) -> list[Tool[Any, Any]]:
+    """The five tools. With `read_before_write` a policy has made sure that what was read has not changed since."""
+
+    def may_replace(fs: Filesystem, path: str, context: ToolContext) -> bool:
+        seen = SeenFiles.of(context.session)
+        return normalise(path) in seen.prints if read_before_write else seen.knows(path, fs)
 
     def write_file(fs: Filesystem, params: WriteFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         path = params.path
-        if not fs.exists(path):
-            fs.write(path, params.content)
-            data = params.content.encode()
+        try:
+            before = fs.read_bytes(path)
+        except FileNotFoundError:
+            data = encode(params.content)
+            fs.write(path, data)
             return ToolResult(f"Created {path} ({len(data):,} bytes).", FileWritten(normalise(path), len(data)))
-        before = fs.read_bytes(path)
-        if not params.overwrite and not SeenFiles.of(context.session).knows(path, fs):
+        if not params.overwrite and not may_replace(fs, path, context):
             return ToolResult.error(
                 f"File already exists: {path}\nSet overwrite=true to replace it, "
                 f"or call {names('edit_file')} to change a part of it."
@@ -114,9 +121,9 @@ def writing_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
 
     def edit_file(fs: Filesystem, params: EditFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         del context
-        before = fs.read_bytes(params.path)
-        text = replaced(params.path, fs.read(params.path), params.old_text, params.new_text, every=params.replace_all)
-        return _replace(fs, params.path, before, text)
+        path, before = params.path, fs.read_bytes(params.path)
+        text = replaced(path, text_of(before, path), params.old_text, params.new_text, every=params.replace_all)
+        return _replace(fs, path, before, text)
 
     def copy_file(fs: Filesystem, params: TransferParams, context: ToolContext) -> ToolResult[FileTransferred]:
         del context
@@ -174,8 +181,8 @@ def writing_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
 
 
 def _replace(fs: Filesystem, path: str, before: bytes, content: str) -> ToolResult[FileWritten]:
-    fs.write(path, content)
-    path, after = normalise(path), content.encode()
+    path, after = normalise(path), encode(content)
+    fs.write(path, after)
     diff = unified(path, before, after)
     message = f"Wrote {path} ({len(after):,} bytes)." if diff else f"{path} already held exactly that."
     return ToolResult(message, FileWritten(path, len(after), diff))

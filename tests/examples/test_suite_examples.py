@@ -1,0 +1,41 @@
+"""The examples of the suites run as a user would run them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str) -> str:
+    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_file_organiser() -> None:
+    """Files are put in order on a copy; what failed left nothing, and the folder changes only with the export."""
+    out = run("file_organiser.py")
+    assert "File already exists: invoices/2025-03.txt" in out
+    assert "Cannot write to todo.txt without reading it first" in out
+    assert (
+        "the folder itself is as it was: ['IMG_0042.jpg', 'invoice-april.txt', 'invoice-march.txt', 'todo.txt']" in out
+    )
+    assert "-- sort the invoices" in out
+    assert (
+        "after the export: ['invoices/2025-03.txt', 'invoices/2025-04.txt', 'pictures/IMG_0042.jpg', 'todo.txt']" in out
+    )
+
+
+def test_data_question() -> None:
+    """Code that fails leaves no file, code that pries finds nothing, and the last attempt answers."""
+    out = run("data_question.py")
+    first, second, third, last = out.split("attempt ")[1:]
+    assert "No module named 'pandas'" in first
+    assert "KeyError" in second
+    assert "(report.md does not exist)" in second
+    assert "not supported" in third
+    assert "Value: 'north'\nWrote: report.md" in last
+    assert "- north: 2150.75\n- south: 1900.75" in last
