@@ -95,7 +95,7 @@ class Evaluation(Generic[OutputT]):
         self._transcript = Transcript(history.messages)
         self._usage = TokenUsage()
         self._turns = self._expansions = self._parse_failures = 0
-        self._streamed = False
+        self._streamed = self._display_broken = False
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._specs: tuple[ToolSpec, ...] = ()
         self._started = session.clock.monotonic()
@@ -373,7 +373,9 @@ class Evaluation(Generic[OutputT]):
         try:
             self._on_event(event)
         except Exception:
-            logger.exception("on_event raised on %s", type(event).__name__)
+            level = logging.DEBUG if self._display_broken else logging.ERROR  # once is enough
+            logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
+            self._display_broken = True
 
     def _tell_rendered(self, text: str) -> None:
         prompt = self._prompt
