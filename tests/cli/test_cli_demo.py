@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import needs
 
 from weakincentives._demo.maintenance import play
 from weakincentives._demo.maintenance import script as demo_script
@@ -141,3 +143,24 @@ def test_the_demo_is_quick() -> None:
     after = os.times()
     took = after.children_user + after.children_system - before.children_user - before.children_system
     assert took < 3
+
+
+@pytest.mark.parametrize(("package", "variable", "path"), [("openai", "OPENAI", "/v1"), ("anthropic", "ANTHROPIC", "")])
+def test_the_demo_with_a_providers_real_client(
+    package: str, variable: str, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--model openai:NAME` and `anthropic:NAME` do the same job through the provider's own package, with its usage."""
+    present = importlib.util.find_spec(package) is not None
+    needs(package, present=present, install=f"pip install 'weakincentives[{package}]'")
+    from tests.adapters.loopback import LoopbackServer
+
+    with LoopbackServer(*demo_script.scripted_model()._turns) as server:
+        monkeypatch.setenv(f"{variable}_API_KEY", "none")
+        monkeypatch.setenv(f"{variable}_BASE_URL", f"{server.url}{path}")
+        assert main(["demo", "--plain", "--model", f"{package}:some-model"]) == 0
+        server.assert_complete()
+    out = capsys.readouterr().out
+    assert "REFUSED  write_file" in out
+    assert "UNDONE   patch_and_test" in out
+    assert "ok    the tests pass now: 4 tests passed." in out
+    assert "tokens in," in out
