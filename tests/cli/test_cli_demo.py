@@ -164,3 +164,26 @@ def test_the_demo_with_a_providers_real_client(
     assert "UNDONE   patch_and_test" in out
     assert "ok    the tests pass now: 4 tests passed." in out
     assert "tokens in," in out
+
+
+def test_the_errand_for_small_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--model local` gets a smaller job; a model that repeats itself is undone, and one that never ends is stopped."""
+    from weakincentives.cli import models
+
+    calm = ScriptedAdapter(
+        call("add_item", name="milk"), call("add_item", name="milk"), call("read_list"), say("Done.")
+    )
+    restless = ScriptedAdapter(*[call("add_item", name=f"tea {number}") for number in range(9)], max_turns=8)
+    for adapter in (calm, restless):
+
+        def make_adapter(_: str, made: ScriptedAdapter = adapter, **options: Any) -> ScriptedAdapter:
+            return made
+
+        monkeypatch.setattr(models, "make_adapter", make_adapter)
+        assert main(["demo", "--plain", "--model", "local"]) == 0
+        out = capsys.readouterr().out
+        assert "WRONG" not in out
+        assert "a small model runs an errand" in out
+        if adapter is calm:
+            assert "UNDONE   add_item(name=milk)  [undone: the item]" in out
+            assert "put there: milk" in out

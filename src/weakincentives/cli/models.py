@@ -29,9 +29,10 @@ PROVIDERS: dict[str, Provider] = {
 FORMS = "scripted, " + ", ".join(f"{name}:NAME" if row.needs_name else name for name, row in PROVIDERS.items())
 
 
-def make_adapter(model: str) -> Any:
+def make_adapter(model: str, **options: Any) -> Any:
     """The adapter of a model such as `openai:gpt-5`; the commands see to `scripted` themselves.
 
+    The options are the adapter's. Close it when it is no longer needed, if it has `close`.
     `WrongUseError` for an unknown provider, a missing name, key or package.
     """
     provider, _, name = model.partition(":")
@@ -44,7 +45,7 @@ def make_adapter(model: str) -> Any:
         raise WrongUseError(f"{row.keys[0]} is not set; run: export {row.keys[0]}=...")
     try:
         adapter = getattr(import_module(row.module), row.adapter)
-        return adapter(name) if name else adapter()
+        return adapter(name, **options) if name else adapter(**options)
     except ImportError as error:
         if getattr(error, "name", None) == row.module:
             raise WrongUseError(f"this version of WINK has no adapter for {provider!r}") from None

@@ -73,23 +73,26 @@ class Running:
             resources[Filesystem] = stack.enter_context(HostFilesystem(self._workspace))
         if isinstance(target, PromptTemplate | Prompt):
             prompt = prompt_for(target, self._request).bind(resources=resources)
-            adapter = self._adapter(model)
+            adapter = self._adapter(model, stack)
             return lambda: adapter.evaluate(prompt, Session(), on_event=trace.event)
         cls = type(target) if isinstance(target, MainLoop) else target
         request = request_for(cls, self._request)
         if isinstance(target, MainLoop):
             loop = target
             if model is not None:
-                loop.adapter = self._adapter(model)
+                loop.adapter = self._adapter(model, stack)
         else:
-            loop = make_loop(self._loaded, self._adapter(model))
+            loop = make_loop(self._loaded, self._adapter(model, stack))
         return lambda: cast("PromptResponse[Any]", loop.execute(request, resources=resources, on_event=trace.event)[0])
 
-    def _adapter(self, model: str | None) -> Any:
+    def _adapter(self, model: str | None, stack: ExitStack) -> Any:
         if model is None:
             raise WrongUseError(f"{self._loaded.name} needs a model: --model with one of: {FORMS}")
         if model != "scripted":
-            return make_adapter(model)
+            adapter = make_adapter(model)
+            if hasattr(adapter, "close"):
+                stack.callback(adapter.close)
+            return adapter
         script = getattr(self._loaded.module, "SCRIPT", None)
         if not isinstance(script, Sequence) or isinstance(script, str):
             raise WrongUseError(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from ..._demo.maintenance.play import OnEvent, Played
     from ..trace import Trace
 
 SUBJECTS = {
@@ -21,6 +24,10 @@ SUBJECTS = {
 _INTRO = """\
 A maintenance agent gets a broken Python project, in a folder of its own. It makes the mistakes
 that models make. Watch what is refused, what is undone, and what stays."""
+
+_ERRAND = """\
+A model on this machine writes a shopping list. A small one may forget, repeat or confuse things:
+watch that the list and the log agree all the same."""
 
 _NEXT = (
     "What to try next:",
@@ -72,21 +79,37 @@ def _show(subject: str) -> int:
 
 
 def _maintain(model: str, trace: Trace, closing: Iterable[str]) -> int:
+    from contextlib import ExitStack  # noqa: PLC0415
     from time import monotonic  # noqa: PLC0415
 
-    from ..._demo.maintenance import play  # noqa: PLC0415
-    from ..models import make_adapter  # noqa: PLC0415
-
-    adapter: Any = None if model == "scripted" else make_adapter(model)
-    began = monotonic()
-    trace.heading(f"WINK: {SUBJECTS['maintenance'].lower()}", _INTRO)
-    played = play(adapter, trace.event)
-    trace.usage(played.usage, played.turns, monotonic() - began)
+    with ExitStack() as stack:
+        title, intro, play = _job(model, stack)
+        began = monotonic()
+        trace.heading(title, intro)
+        played = play(trace.event)
+        trace.usage(played.usage, played.turns, monotonic() - began)
     trace.checks("Verified on the disk, in the session and in the log", played.checks)
     if played.error is not None:
         print(f"wink demo: {played.error}", file=sys.stderr)
     trace.closing(closing if played.ok else ["The demonstration did not end as it should."])
     return 0 if played.ok else 1
+
+
+def _job(model: str, stack: ExitStack) -> tuple[str, str, Callable[[OnEvent], Played]]:
+    """What is shown with the model: small ones get an errand."""
+    from ..._demo import errand, maintenance  # noqa: PLC0415
+    from ..models import make_adapter  # noqa: PLC0415
+
+    title = f"WINK: {SUBJECTS['maintenance'].lower()}"
+    if model == "scripted":
+        return title, _INTRO, lambda on_event: maintenance.play(None, on_event)
+    small = model.partition(":")[0] == "local"
+    adapter = make_adapter(model, **({"max_calls": 4, "max_turns": errand.MAX_TURNS} if small else {}))
+    if hasattr(adapter, "close"):
+        stack.callback(adapter.close)
+    if small:
+        return "WINK: a small model runs an errand", _ERRAND, lambda on_event: errand.play(adapter, on_event)
+    return title, _INTRO, lambda on_event: maintenance.play(adapter, on_event)
 
 
 def _draw(arguments: argparse.Namespace) -> int:
