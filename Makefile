@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SETUP  := pyproject.toml constraints.txt
-TESTS  ?= -n 2 --dist worksteal
+TESTS  ?= -n 2 --dist loadfile
 
 .PHONY: demo test check lint types layers dead docs coverage bench torture format wheel clean
 

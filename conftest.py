@@ -10,6 +10,6 @@ pytest_collect_file = (
     Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "docs/*.md"])
     + Sybil(
         parsers=[DocTestParser(ELLIPSIS | NORMALIZE_WHITESPACE)],
-        patterns=["src/*/*.py", "src/*/*/*.py", "src/*/*/*/*.py"],
+        patterns=["src/*/*.py", "src/*/*/*.py", "src/*/*/*/*.py", "src/*/*/*/*/*.py"],
     )
 ).pytest()

@@ -18,18 +18,25 @@ Guard = AbstractContextManager[object, None]
 
 @final
 class Fence:
-    """Open while its call runs; closed for ever afterwards. Safe to use from any thread."""
+    """Open while its call runs; closed for ever afterwards. Safe to use from any thread.
 
-    __slots__ = ("_lock", "_reason")
+    Args:
+        around: the guard of a call that this one was made in; what that refuses, this one does too.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_around", "_lock", "_reason")
+
+    def __init__(self, around: Guard | None = None) -> None:
+        self._around = around
         self._lock = RLock()
         self._reason: str | None = None
 
     def __enter__(self) -> None:
+        if self._around is not None:
+            self._around.__enter__()
         self._lock.acquire()
         if self._reason is not None:
-            self._lock.release()
+            self.__exit__()
             raise StaleCallError(
                 f"This call is over ({self._reason}), so its handle changes nothing any more. "
                 "Do all work before the handler returns."
@@ -37,6 +44,8 @@ class Fence:
 
     def __exit__(self, *exc: object) -> None:
         self._lock.release()
+        if self._around is not None:
+            self._around.__exit__(None, None, None)
 
     @property
     def closed(self) -> bool:

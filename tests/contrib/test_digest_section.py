@@ -53,7 +53,7 @@ def test_it_is_a_summary_until_it_is_read() -> None:
     session = Session()
     rendered = prompt(section).render(session=session)
     assert rendered.summarised == (KEY,)
-    assert "When this was written: 2 files in 1 directory, 9 B; mostly Python." in rendered.text
+    assert "Right now: 2 files in 1 directory, 9 B; mostly Python." in rendered.text
     assert "**Languages**" not in rendered.text
     assert build_digest(fs).body in read(section, session).text
 
@@ -100,7 +100,7 @@ def test_without_a_source_it_shows_what_the_session_holds() -> None:
     assert "Nothing is known of the workspace yet." in read(section, session).text
     digest = refresh_digest(session, files())
     assert digest.body in read(section, session).text
-    assert "When this was written: 2 files" in str(WorkspaceDigestSection(session=session).summary)
+    assert "Right now: 2 files" in Prompt(name="p", sections=[section]).render(session=session).text
 
 
 def test_refresh_improves_and_is_kept_until_files_change() -> None:

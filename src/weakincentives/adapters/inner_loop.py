@@ -238,6 +238,8 @@ class Evaluation(Generic[OutputT]):
                 raise self._error(reply.message, "deadline")
 
     def _replied(self, reply: ToolReply) -> None:
+        if reply.outcome == "expanded" and not self._settings.manual:
+            return  # answered once the sections are open
         self._transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
         if self._heartbeat is not None:
             self._heartbeat.beat()

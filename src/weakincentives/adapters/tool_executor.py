@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from threading import Lock
 from typing import Any, Self, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
+from ..prompt.events import ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
@@ -19,7 +21,7 @@ from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
 from ..runtime.ledger import Ledger
 from ..runtime.run import Run
-from ..runtime.settle import conclude
+from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, BLOCKING
 from ..session import Session
@@ -63,6 +65,7 @@ class ToolExecutor:
         self._resources = prompt.resources
         self._entered = False
         self._tools: tuple[Tool[Any, Any], ...] = ()
+        self._lock = Lock()
         self._run = Run(
             tools=rendered.tool_map,
             session=session,
@@ -128,33 +131,49 @@ class ToolExecutor:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
         Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
-        evaluation, the ones after it are answered as not run, and `on_reply` has seen all answers before it raises.
-        `on_call` sees each call before it begins, `on_reply` each answer; neither may raise.
+        evaluation, or `on_reply` raises, the calls after it are answered as not run, and `on_reply` has seen all
+        answers before it raises. Ctrl-C waits for read-only calls that are overlapping; a second one does not, and
+        leaves it to them to record how they ended. `on_call` sees each call before it begins and may not raise.
         """
-        self._enter()
+        if not self._entered:
+            self._enter()
         calls = list(calls)
         if len(calls) == 1:  # as below; most turns are like this
             return [self._execute_only(calls[0], on_call, on_reply)]
         turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
-                turn.take(lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
+                turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
                 continue
-            running: list[Threaded] = []
-            for call, before, done in _chained(batch):
-                running.append(Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b)))
-            for threaded in running:
-                turn.take(threaded.future.result)
+            running = [
+                Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
+                for call, before, done in _chained(batch)
+            ]
+            for call, threaded in zip(batch, running, strict=True):
+                turn.wait(threaded.future)
+                turn.take(call, threaded.future.result)
         return turn.finish()
 
     def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
         self._run.memory.begin_turn()
         if on_call is not None:
             on_call(call)
-        reply = drive(dispatch(call, self._run, BLOCKING))
+        try:
+            reply = drive(dispatch(call, self._run, BLOCKING))
+        except BaseException:
+            if on_reply is not None:
+                on_reply(self._interrupted_reply(call))
+            raise
         if on_reply is not None:
             on_reply(reply)
         return reply
+
+    def _interrupted_reply(self, call: ToolCall) -> ToolReply:
+        if self._run.memory.knows(call.id):
+            for event in reversed(self._run.session[ToolInvoked].all()):
+                if event.call_id == call.id:
+                    return answer_of(event)
+        return self.decline(call, _NOT_RUN)
 
     async def aexecute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
@@ -164,42 +183,47 @@ class ToolExecutor:
         turn = _Turn(calls, self._run, on_call, on_reply)
         for batch in turn.batches():
             if len(batch) == 1:
-                await turn.atake(dispatch(batch[0], self._run, AWAITING))
+                await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
                 continue
             tasks = [
                 asyncio.ensure_future(_asettling(done, self._run, call, before))
                 for call, before, done in _chained(batch)
             ]
-            try:
-                for task in tasks:
-                    await turn.atake(task)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            for call, task in zip(batch, tasks, strict=True):
+                await turn.atake(call, task)
+                if turn.ended:
+                    for later in tasks:
+                        later.cancel()
         return turn.finish()
 
     def close(self) -> None:
         """Close what the evaluation's resources built; closing twice does nothing."""
-        if self._entered:
-            self._entered = False
+        if self._left():
             self._resources.__exit__(None, None, None)
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
-        if self._entered:
-            self._entered = False
+        if self._left():
             await self._resources.__aexit__(None, None, None)
 
+    def _left(self) -> bool:
+        with self._lock:
+            entered, self._entered = self._entered, False
+            return entered
+
     def _enter(self) -> None:
-        if not self._entered:
-            self._resources.__enter__()
-            self._entered = True
+        with self._lock:
+            if not self._entered:
+                self._resources.__enter__()
+                self._entered = True
 
     async def _aenter(self) -> None:
         if not self._entered:
             await self._resources.__aenter__()
-            self._entered = True
+            with self._lock:
+                first, self._entered = not self._entered, True
+            if not first:  # another task or thread was quicker
+                await self._resources.__aexit__(None, None, None)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -226,8 +250,14 @@ class _Turn:
         self._on_call = on_call
         self._on_reply = on_reply
         self._ended: BaseException | None = None
+        self._recorded = run.session[ToolInvoked].count()
         self.replies: list[ToolReply] = []
         run.memory.begin_turn()
+
+    @property
+    def ended(self) -> bool:
+        """Whether something must reach the caller once every id is answered."""
+        return self._ended is not None
 
     def batches(self) -> Iterable[Sequence[ToolCall]]:
         """Single calls, and runs of read-only ones; once the turn has ended the rest is answered as not run."""
@@ -235,6 +265,9 @@ class _Turn:
         for call in self._calls:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
             if bound is not None and bound.tool.annotations.read_only:
+                if any(_alike(call, other) for other in batch):
+                    yield from self._open(batch)
+                    batch = []
                 batch.append(call)
                 continue
             yield from self._open(batch)
@@ -253,23 +286,47 @@ class _Turn:
         for call in batch:
             self._answer(conclude(call, Refused("cancelled", text), self._run))
 
-    def take(self, produce: Callable[[], ToolReply]) -> None:
+    def wait(self, future: Future[ToolReply]) -> None:
+        """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
         try:
-            self._answer(produce())
-        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
-            self._ended = self._ended or error
+            wait([future])
+        except BaseException as error:
+            if self._ended is not None:
+                raise
+            self._ended = error
+            wait([future])
 
-    async def atake(self, produce: Coroutine[Any, Any, ToolReply] | asyncio.Future[ToolReply]) -> None:
+    def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
         try:
-            self._answer(await produce)
+            reply = produce()
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
+            reply = self._interrupted(call, error)
+        self._answer(reply)
+
+    async def atake(self, call: ToolCall, produce: Coroutine[Any, Any, ToolReply] | asyncio.Future[ToolReply]) -> None:
+        try:
+            reply = await produce
         except BaseException as error:  # noqa: BLE001 - as above
-            self._ended = self._ended or error
+            reply = self._interrupted(call, error)
+        self._answer(reply)
+
+    def _interrupted(self, call: ToolCall, error: BaseException) -> ToolReply:
+        """The answer to a call that raised: what was recorded of it, or that it did not begin."""
+        self._ended = self._ended or error
+        for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
+            if event.call_id == call.id and event.outcome != "invalid":
+                return answer_of(event)
+        return conclude(call, Refused("cancelled", _NOT_RUN), self._run)
 
     def _answer(self, reply: ToolReply) -> None:
-        if not reply.duplicate:
-            self.replies.append(reply)
-            if self._on_reply is not None:
+        if reply.duplicate:
+            return
+        self.replies.append(reply)
+        if self._on_reply is not None:
+            try:
                 self._on_reply(reply)
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._ended = self._ended or error
 
     def finish(self) -> list[ToolReply]:
         if self._ended is not None:
@@ -290,6 +347,11 @@ def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
             install = getattr(policy, "install", None)
             if install is not None:
                 install(session)
+
+
+def _alike(one: ToolCall, other: ToolCall) -> bool:
+    """Whether their order matters although both only read: to duplicates, and to repetitions that are counted."""
+    return one.id == other.id or (one.name == other.name and one.arguments == other.arguments)
 
 
 def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None], Future[None]]]:

@@ -63,6 +63,8 @@ class _Fields:
         "usage",
     )
 
+    error: BaseException | None  # here and not below: it is for the operator and is neither compared nor saved
+
 
 @final
 @dataclass(frozen=True, slots=True, init=False)
@@ -80,7 +82,7 @@ class ToolInvoked(_Fields):
         rendered_output: the text the model read.
         changes: what the call changed, or what was undone of it.
         outcome: how it ended; without one, succeeded or failed by `success`.
-        error: the exception behind a failure, unmasked, for the operator.
+        error: the exception behind a failure, unmasked, for the operator; not saved with the session.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -101,7 +103,6 @@ class ToolInvoked(_Fields):
     event_id: str
     changes: Changes
     outcome: Outcome
-    error: BaseException | None
 
     def __new__(  # noqa: D102, PLR0917 - as the attributes say; the engine passes them by position, for speed
         cls,

@@ -101,7 +101,7 @@ def render(
             for bound in node.tools:
                 tool_map[bound.tool.name] = bound
         else:
-            texts.append(_summary_text(shown))
+            texts.append(_summary_text(shown, session))
             summaries[node.key] = shown
     if summaries:
         for bound in disclosure_tools():
@@ -225,10 +225,13 @@ def _full_text(shown: Shown, session: SessionProtocol | None) -> str:
     return "\n\n".join(piece for piece in pieces if piece)
 
 
-def _summary_text(shown: Shown) -> str:
-    node = shown.node
-    assert node.section.summary_body is not None
-    summary = _fill(node, node.section.summary_body, shown.params)
+def _summary_text(shown: Shown, session: SessionProtocol | None) -> str:
+    node, params = shown.node, shown.params
+    body = node.section.summary_body
+    _require_params(node, params, asked=body is not None and bool(body.names))
+    summary = _checked(
+        node, "render_summary", _guarded(node, "render_summary", node.section.render_summary, params, session=session)
+    )
     return f"{_heading(shown)}\n\n{summary}\n\n{note(node.key, has_tools=node.tools_inside)}"
 
 

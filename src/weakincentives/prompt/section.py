@@ -120,6 +120,14 @@ class Section(Generic[ParamsT]):
         del session
         return "" if self.body is None else self.body.fill(params)
 
+    def render_summary(self, params: ParamsT | None, *, session: SessionProtocol | None = None) -> str:
+        """What stands for the section while it is shown as a summary: the declared one, unless a subclass says more.
+
+        Called at every rendering in which the section shows as a summary; must not change anything.
+        """
+        del session
+        return "" if self.summary_body is None else self.summary_body.fill(params)
+
     def render_state(self, session: SessionProtocol) -> str:
         """What the session holds now, shown below the body; nothing unless a subclass says otherwise.
 

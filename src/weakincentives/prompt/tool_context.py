@@ -74,7 +74,7 @@ class ToolContext(ContextFields):
 
     __slots__ = ()
 
-    def __new__(  # noqa: PLR0917 - the documents' order; nobody passes them by position
+    def __new__(  # noqa: PLR0917, PYI034 - the documents' order; nobody passes them by position
         cls,
         prompt: PromptProtocol[Any] | None = None,
         rendered_prompt: RenderedPromptProtocol[Any] | None = None,

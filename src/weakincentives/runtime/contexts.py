@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, cast, final
 
+from ..errors import StaleCallError
 from ..fence import Fence, Guard, ReadOnlyGuard
 from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
 from ..prompt.events import Outcome
@@ -21,11 +23,15 @@ _MISSING: Any = object()
 class _CallFields(_Fields):
     """The fields of a `CallContext` while they can still be set, as with `ToolContext`."""
 
-    __slots__ = ("_fence", "_held", "_over", "_request", "_resources", "_run", "_scope", "_session", "_writes")
+    __slots__ = (
+        "_around", "_fence", "_held", "_over", "_request", "_resources", "_run", "_scope", "_session",
+        "_writes",
+    )  # fmt: skip
 
     _request: Request
     _run: Run
     _writes: bool
+    _around: Guard | None
     _fence: Guard | None
     _held: Held | None
     _over: str | None
@@ -44,11 +50,12 @@ class CallContext(_CallFields, ToolContext):
 
     __slots__ = ()
 
-    def __new__(cls, request: Request, run: Run, writes: bool) -> CallContext:  # noqa: D102
+    def __new__(cls, request: Request, run: Run, writes: bool, around: Guard | None = None) -> CallContext:  # noqa: D102
         self: Any = object.__new__(_CallFields)
         self._request = request
         self._run = run
         self._writes = writes
+        self._around = around
         self._fence = self._held = self._over = self._scope = self._session = self._resources = None
         self.__class__ = cls
         return self
@@ -58,7 +65,7 @@ class CallContext(_CallFields, ToolContext):
         """The session; writes raise once the call is over."""
         handle = self._session
         if handle is None:
-            handle = self._run.session.guarded(self._guard())
+            handle = self._run.session.guarded(self.guard())
             _set_session(self, handle)
         return handle
 
@@ -67,7 +74,7 @@ class CallContext(_CallFields, ToolContext):
         """The resources; files are fenced like the session."""
         found = self._resources
         if found is None:
-            found = CallResources(self.scope(), self._guard())
+            found = CallResources(self.scope(), self.guard())
             _set_resources(self, found)
         return found
 
@@ -75,17 +82,24 @@ class CallContext(_CallFields, ToolContext):
         """The resources of this call alone."""
         scope = self._scope
         if scope is None:
-            scope = self._run.resources.tool_scope()
-            _set_scope(self, scope)
+            with _making:
+                scope = self._scope
+                if scope is None:
+                    scope = self._run.resources.tool_scope()
+                    _set_scope(self, scope)
             if self._over is not None:
                 scope.close()
         return scope
 
-    def _guard(self) -> Guard:
+    def guard(self) -> Guard:
+        """What its writes happen in."""
         guard = self._fence
         if guard is None:
-            guard = Fence() if self._writes else ReadOnlyGuard(f"The context of '{self._request.call.name}'")
-            _set_fence(self, guard)
+            with _making:
+                guard = self._fence
+                if guard is None:
+                    guard = Fence(self._around) if self._writes else ReadOnlyGuard(f"The context of '{self.tool_name}'")
+                    _set_fence(self, guard)
             if self._over is not None and isinstance(guard, Fence):
                 guard.close(self._over)
         return guard
@@ -102,6 +116,14 @@ class CallContext(_CallFields, ToolContext):
         fence = self._fence
         if fence is not None and self._writes:
             cast("Fence", fence).close(reason)
+
+    def beat(self) -> None:
+        """Say that the work is alive; `StaleCallError` once the call is over, so that no lease is kept for nothing."""
+        if self._over is not None:
+            raise StaleCallError(f"This call is over ({self._over}), so it has no heartbeat any more.")
+        super().beat()
+        if self._held is not None:
+            self._held.beat()
 
     # What does not change from call to call is the run's.
 
@@ -155,13 +177,6 @@ class CallContext(_CallFields, ToolContext):
         """The number of the call's claim in the ledger, or None."""
         return None if self._held is None else self._held.token
 
-    def beat(self) -> None:
-        """Say that the work is alive: the heartbeat is told, then the call's lease in the ledger begins anew."""
-        if self.heartbeat is not None:
-            self.heartbeat.beat()
-        if self._held is not None:
-            self._held.beat()
-
     def hold(self, held: Held) -> None:
         """Say under which claim the call runs."""
         _set_held(self, held)
@@ -170,6 +185,9 @@ class CallContext(_CallFields, ToolContext):
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._run.budget_tracker
 
+
+_making = Lock()
+"""Two threads of a handler may ask for their first handle at once; there must be one fence and one scope."""
 
 # The fields cannot be set from outside; these are their slots.
 _set_fence = _CallFields.__dict__["_fence"].__set__

@@ -20,17 +20,21 @@ only when they are settled.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import ExitStack
 
-from .call import Ran, Refused, ToolCall, ToolReply
+from ..errors import StaleCallError
+from ..fence import Fence, Guard
+from ..results import ToolResult
+from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import CallContext
 from .gate import gate
-from .invoke import interrupted, invoke, start
+from .invoke import interrupted, invoke, start, too_late
 from .once import Once
 from .parse import parse
 from .run import Run
 from .settle import abort, conclude, settle
 from .transactions import Savepoint
-from .waiting import Waiting
+from .waiting import OutOfTime, Waiting
 
 
 async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[None] | None = None) -> ToolReply:
@@ -42,19 +46,25 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
     try:
         admitted = gate(parse(call, run), run)
     except Refused as refused:
-        if before is not None:
-            await waiting.turn(before)
-        return conclude(call, refused, run)
+        try:
+            if before is not None:
+                await waiting.turn(before)
+        finally:
+            reply = conclude(call, refused, run)
+        return reply
 
     request, read_only = admitted.request, admitted.tool.annotations.read_only
-    savepoint = Savepoint(run.session, run.resources, run.locks())
+    savepoint = run.savepoint()
     try:
         if not savepoint.open_now(read_only):
-            await waiting.open(savepoint, shared=read_only)
+            await waiting.open(savepoint, shared=read_only, seconds=run.remaining())
+    except OutOfTime:
+        return conclude(call, Refused("deadline", too_late(admitted.tool).result.message, params=request.params), run)
     except BaseException as error:  # noqa: BLE001 - answered and recorded; what must propagate does
         return abort(request, error, run)
     try:
-        context = CallContext(request, run, not read_only)
+        around = savepoint.around()
+        context = savepoint.call = CallContext(request, run, not read_only, around)
         once = None if admitted.tool.idempotency is None else Once(admitted, context, run, waiting)
         ran = None if once is None else await once.claim()
         if ran is None:
@@ -64,21 +74,45 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
             if once is not None:
                 ran, context = await once.record(ran, savepoint)
         if read_only:
-            ran = await _begin_to_write(ran, savepoint, waiting, before)
+            ran = await _begin_to_write(admitted, ran, savepoint, run, waiting, before)
             context.end(ran.outcome)
             context = CallContext(request, run, True)
+        if around is not None:
+            return _settle_inside(around, admitted, ran, context, savepoint, run)
         return settle(admitted, ran, context, savepoint, run)
     finally:
         savepoint.close()
 
 
-async def _begin_to_write(ran: Ran, savepoint: Savepoint, waiting: Waiting, before: Future[None] | None) -> Ran:
-    """A read-only call takes its turn and the locks for its own, to be settled like any other."""
+def _settle_inside(  # noqa: PLR0917 - what settle takes, and one more
+    around: Guard, admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run
+) -> ToolReply:
+    """Settle while the call around this one cannot end; if it has, that decided about this one too."""
+    with ExitStack() as stack:
+        if isinstance(around, Fence):
+            try:
+                stack.enter_context(around)
+            except StaleCallError as error:
+                savepoint.forget()
+                ran = Ran(ToolResult.error(str(error)), "cancelled", error)
+        return settle(admitted, ran, context, savepoint, run)
+
+
+async def _begin_to_write(  # noqa: PLR0917 - what the one call above has
+    admitted: Admitted, ran: Ran, savepoint: Savepoint, run: Run, waiting: Waiting, before: Future[None] | None
+) -> Ran:
+    """A read-only call takes its turn and, if it has something to keep, the locks for its own.
+
+    One that was stopped waits for nobody; one that failed only for its place in the order.
+    """
     savepoint.let_go()
     try:
-        if before is not None:
+        if before is not None and ran.outcome != "cancelled":
             await waiting.turn(before)
-        await waiting.open(savepoint, shared=False)
+        if ran.outcome in KEPT:
+            await waiting.open(savepoint, shared=False, seconds=run.remaining())
+    except OutOfTime:
+        return too_late(admitted.tool)
     except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
         return interrupted(error)
     return ran

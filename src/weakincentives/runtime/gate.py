@@ -29,7 +29,8 @@ def gate(request: Request, run: Run) -> Admitted:
         raise Refused("deadline", f"The deadline has passed, so '{tool.name}' was not run.", params=params)
     if run.budget_tracker is not None:
         _ask_budget(request, run.budget_tracker)
-    if (tool.timeout is not None or run.deadline is not None) and abandoned_count() >= MAX_ABANDONED:
+    limited = tool.timeout is not None or run.deadline is not None or tool.isolation is not None
+    if limited and tool.isolation != "process" and abandoned_count() >= MAX_ABANDONED:
         raise Refused(
             "refused",
             f"{abandoned_count()} earlier calls ran out of time and are still stuck, so '{tool.name}' was not run.\n"

@@ -1,12 +1,11 @@
-"""Stage 4: the handler. Whatever it does, it ends as a `Ran`: no exception leaves this stage."""
+"""Stage 5: the handler. Whatever it does, it ends as a `Ran`: no exception leaves this stage."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ..deadlines import Deadline
 from ..errors import (
@@ -26,16 +25,13 @@ from .contexts import CallContext
 from .processes import Job
 from .redaction import redact
 from .run import Run
-from .waiting import OutOfTime, Waiting
+from .waiting import Limits, OutOfTime, Waiting, finished
 
 logger = logging.getLogger(__name__)
 
 
-class Limit(NamedTuple):
-    """How long a handler may run, and which of the two limits that is."""
-
-    seconds: float
-    outcome: Outcome
+class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
+    """The deadline passed before the handler began."""
 
 
 def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
@@ -62,20 +58,28 @@ async def invoke(
 ) -> Ran:
     """Run the handler within its limits, or wait for one that `start` began."""
     tool, params = admitted.tool, admitted.request.params
-    limit = _limit(tool, run.deadline)
+    limits = Limits(tool.timeout, run.deadline)
+    if run.deadline is not None and run.deadline.expired:  # while it waited for others
+        return too_late(tool)
+    outcome = limits.outcome()
     try:
         if begun is not None:
             result = await waiting.finish(begun)
         else:
             if run.has_eager_tools:
                 context.scope().__enter__()
-            if tool.isolation is None and limit is None:
+            if tool.isolation == "process":
+                args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
+                result = await waiting.in_process(limits, Job(_handle, args))
+            elif tool.isolation is None and limits == _NO_LIMITS:
                 result = await waiting.finish(tool.call(params, context))
             else:
-                result = await _bounded(tool, params, context, limit, waiting)
+                result = await waiting.within(
+                    limits.seconds(), lambda: tool.call(params, context), is_async=tool.is_async
+                )
     except OutOfTime:
-        assert limit is not None
-        return _out_of_time(tool, limit)
+        expired = run.deadline is not None and run.deadline.expired  # also while a worker process was starting
+        return _out_of_time(tool, "deadline" if expired else outcome)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
         return _raised(error, tool, run)
     return _ended(result, tool, run)
@@ -84,7 +88,7 @@ async def invoke(
 def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
     """What an exception means: an expected failure, a bug, the end of the evaluation or of the program."""
     if isinstance(error, ToolError):
-        logger.info("Tool %s failed: %s", tool.name, error)
+        logger.info("Tool %s failed: %s", tool.name, error, extra=run.log_extra)
         return Ran(ToolResult.error(str(error)), "failed", error)
     if isinstance(error, VisibilityExpansionRequired):
         return Ran(ToolResult.error(str(error)), "expanded", error, error)
@@ -113,12 +117,12 @@ def _ended(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
     outcome = cast(ToolResult[Any], result)
     if outcome.success:
         return Ran(outcome, "succeeded")
-    logger.info("Tool %s failed: %s", tool.name, outcome.message)
+    logger.info("Tool %s failed: %s", tool.name, outcome.message, extra=run.log_extra)
     return Ran(outcome, "failed")
 
 
 def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
-    logger.error("Tool %s raised", tool.name, exc_info=error)
+    logger.error("Tool %s raised", tool.name, exc_info=error, extra=run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
@@ -131,41 +135,21 @@ def internal_error(error: BaseException, run: Run) -> str:
     return f"Internal error: {kind}{text}"
 
 
-def _out_of_time(tool: Tool[Any, Any], limit: Limit) -> Ran:
-    if limit.outcome == "timeout":
+def _out_of_time(tool: Tool[Any, Any], outcome: Outcome) -> Ran:
+    if outcome == "timeout":
         text = f"Tool '{tool.name}' did not finish within {tool.timeout:g} s and was stopped.\nTry a smaller step."
     else:
         text = f"The deadline passed while '{tool.name}' was running, so it was stopped."
-    return Ran(ToolResult.error(text), limit.outcome)
+    return Ran(ToolResult.error(text), outcome)
 
 
-def _limit(tool: Tool[Any, Any], deadline: Deadline | None) -> Limit | None:
-    if deadline is None:
-        return None if tool.timeout is None else Limit(tool.timeout, "timeout")
-    remaining = deadline.remaining().total_seconds()
-    if tool.timeout is not None and tool.timeout <= remaining:
-        return Limit(tool.timeout, "timeout")
-    return Limit(remaining, "deadline")
+def too_late(tool: Tool[Any, Any]) -> Ran:
+    """The end of a call that waited for others until the run's time was up."""
+    text = f"The deadline passed while '{tool.name}' waited for other calls, so it had no effect."
+    return Ran(ToolResult.error(text), "deadline", NotBegun(text))
 
 
-def time_limit(tool: Tool[Any, Any], deadline: Deadline | None) -> float:
-    """How many seconds a call of the tool has now."""
-    limit = _limit(tool, deadline)
-    return _FOR_EVER if limit is None else limit.seconds
-
-
-async def _bounded(
-    tool: Tool[Any, Any], params: Any, context: ToolContext, limit: Limit | None, waiting: Waiting
-) -> Any:
-    if tool.isolation == "process":
-        job = Job(_handle, (tool.handler, params, context.deadline, context.run_context, context.idempotency_key))
-        return await waiting.in_process(None if limit is None else limit.seconds, job)
-    seconds = _FOR_EVER if limit is None else limit.seconds
-    return await waiting.within(seconds, lambda: tool.call(params, context), is_async=tool.is_async)
-
-
-_FOR_EVER = 365.0 * 24 * 3600
-"""What `isolation="thread"` waits without a limit: in effect, for ever."""
+_NO_LIMITS = Limits(None, None)
 
 
 def _handle(
@@ -173,13 +157,7 @@ def _handle(
 ) -> Any:
     """A worker process's part: call the handler with what crosses the border."""
     context = ToolContext(deadline=deadline, run_context=run_context, idempotency_key=key)
-    plan = read_handler(handler)
-    result = plan.call(params, context)
-    return asyncio.run(_awaited(result)) if plan.is_async else result
+    return finished(read_handler(handler).call(params, context))
 
 
-async def _awaited(awaitable: Any) -> Any:
-    return await awaitable
-
-
-__all__ = ["internal_error", "interrupted", "invoke", "start", "time_limit"]
+__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late"]

@@ -11,9 +11,16 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
-from threading import Lock
-from typing import Any, final
-from weakref import WeakKeyDictionary
+from threading import TIMEOUT_MAX, Lock
+from time import monotonic
+from typing import Any, Protocol, final
+from weakref import ref
+
+from ..fence import Guard
+
+
+class LockTimeout(Exception):  # noqa: N818 - an event, not a fault
+    """The locks could not be had in time; none is taken."""
 
 
 @final
@@ -58,6 +65,7 @@ class CallLock:
         with self._mutex:
             if not waiter.done():
                 self._waiting.remove((shared, waiter))
+                self._serve()  # readers behind a writer may have waited for nothing else
                 return
         self.release(shared)
 
@@ -68,12 +76,14 @@ class CallLock:
                 self._readers -= 1
             else:
                 self._writing = False
-            if not self._waiting:
-                return
-            while self._waiting and not self._writing and (self._waiting[0][0] or not self._readers):
-                next_shared, waiter = self._waiting.popleft()
-                self._grant(next_shared)
-                waiter.set_result(None)
+            if self._waiting:
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and not self._writing and (self._waiting[0][0] or not self._readers):
+            next_shared, waiter = self._waiting.popleft()
+            self._grant(next_shared)
+            waiter.set_result(None)
 
     def _grant(self, shared: bool) -> None:
         if shared:
@@ -82,28 +92,63 @@ class CallLock:
             self._writing = True
 
 
-_locks: WeakKeyDictionary[Any, CallLock] = WeakKeyDictionary()
+@final
+class _Identity(ref[Any]):
+    """Refers to a participant weakly and stands for that very object: equal ones are still two."""
+
+    __slots__ = ("_id",)
+
+    def __new__(cls, participant: Any) -> _Identity:
+        self = super().__new__(cls, participant, _forget)
+        self._id = id(participant)
+        return self
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        mine = self()
+        return mine is not None and isinstance(other, _Identity) and other() is mine
+
+
+_locks: dict[_Identity, CallLock] = {}
 _locks_mutex = Lock()
-
-
 _shared_lock = CallLock()
+
+
+def _forget(identity: Any) -> None:
+    _locks.pop(identity, None)
 
 
 def lock_of(participant: Any) -> CallLock:
     """The lock of a participant; it lives as long as the participant does.
 
-    Objects that cannot be keys or weakly referred to share one lock.
+    Objects that cannot be weakly referred to share one lock.
     """
     try:
-        with _locks_mutex:
-            return _locks.setdefault(participant, CallLock())
+        identity = _Identity(participant)
     except TypeError:
         return _shared_lock
+    with _locks_mutex:
+        lock = _locks.get(identity)
+        if lock is None:
+            lock = _locks[identity] = CallLock()
+        return lock
 
 
 def in_order(locks: Iterable[CallLock]) -> tuple[CallLock, ...]:
     """The locks in the fixed order in which calls take them, so that two calls cannot wait for each other."""
     return tuple(sorted(set(locks), key=_number))
+
+
+class Guarded(Protocol):
+    """What locks are held for."""
+
+    def guard(self) -> Guard:
+        """What its writes happen in."""
+        ...
 
 
 class Holding:
@@ -112,13 +157,17 @@ class Holding:
     `locks` are `in_order`; those that a call around this one holds are left to it. Released, it can be taken again.
     """
 
-    __slots__ = ("_held", "_locks", "_outer", "_shared", "_token")
+    __slots__ = ("_held", "_inner", "_locks", "_outer", "_shared", "_token", "call")
 
+    call: Guarded
+    """The call that holds them; set by who runs it."""
+
+    _inner: CallLock
     _token: Token[Holding | None]
 
     def __init__(self, locks: tuple[CallLock, ...]) -> None:
         outer = self._outer = current_holding()
-        self._locks = locks if outer is None else outer.others(locks)
+        self._locks = locks if outer is None else outer.inside(locks)
         self._held = self._shared = False
 
     def holds(self, lock: CallLock) -> bool:
@@ -127,9 +176,31 @@ class Holding:
             return True
         return self._outer is not None and self._outer.holds(lock)
 
-    def others(self, locks: tuple[CallLock, ...]) -> tuple[CallLock, ...]:
-        """The locks that neither this call nor one around it holds."""
-        return tuple(lock for lock in locks if not self.holds(lock))
+    def inside(self, locks: tuple[CallLock, ...]) -> tuple[CallLock, ...]:
+        """What a call made inside this one must take.
+
+        The locks that neither this call nor one around it holds. For those that are held, one that the calls made
+        inside this one have among themselves: they may be made by several threads or tasks at once.
+        """
+        others = tuple(lock for lock in locks if not self.holds(lock))
+        return others if len(others) == len(locks) else (*others, self._among_themselves())
+
+    def _among_themselves(self) -> CallLock:
+        with _locks_mutex:
+            try:
+                return self._inner
+            except AttributeError:
+                self._inner = CallLock()
+                return self._inner
+
+    def around(self) -> Guard | None:
+        """The guard of the call whose locks this one uses, or None when all of its locks are its own."""
+        outer = self._outer
+        if outer is None or not self._locks or self._locks[-1] is not getattr(outer, "_inner", None):
+            return None
+        while outer is not None and not hasattr(outer, "call"):
+            outer = outer._outer
+        return None if outer is None else outer.call.guard()
 
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
@@ -142,16 +213,20 @@ class Holding:
         self._token = _current.set(self)
         return True
 
-    def take(self, shared: bool) -> None:
-        """Take all locks, blocking the thread; an interrupted wait leaves none taken."""
+    def take(self, shared: bool, seconds: float | None = None) -> None:
+        """Take all locks, blocking the thread; an interrupted wait leaves none taken, nor does a `LockTimeout`."""
         self._shared = shared
+        until = None if seconds is None else monotonic() + seconds
         taken = 0
         try:
             for lock in self._locks:
                 waiter = lock.take(self._shared)
                 if waiter is not None:
                     try:
-                        waiter.result()
+                        waiter.result(_left(until))
+                    except TimeoutError:
+                        lock.give_up(self._shared, waiter)
+                        raise LockTimeout("Other calls took too long.") from None
                     except BaseException:
                         lock.give_up(self._shared, waiter)
                         raise
@@ -162,9 +237,10 @@ class Holding:
         self._held = True
         self._token = _current.set(self)
 
-    async def atake(self, shared: bool) -> None:
-        """Take all locks without blocking the event loop; a cancelled wait leaves none taken."""
+    async def atake(self, shared: bool, seconds: float | None = None) -> None:
+        """Like `take`, without blocking the event loop; a cancelled wait leaves none taken."""
         self._shared = shared
+        until = None if seconds is None else monotonic() + seconds
         taken = 0
         try:
             for lock in self._locks:
@@ -172,7 +248,11 @@ class Holding:
                 if waiter is not None:
                     try:
                         # Shielded: cancelling the wait must not cancel a grant that is being made.
-                        await asyncio.shield(asyncio.wrap_future(waiter))
+                        granted = asyncio.shield(asyncio.wrap_future(waiter))
+                        await asyncio.wait_for(granted, _left(until))
+                    except TimeoutError:
+                        lock.give_up(self._shared, waiter)
+                        raise LockTimeout("Other calls took too long.") from None
                     except BaseException:
                         lock.give_up(self._shared, waiter)
                         raise
@@ -200,6 +280,10 @@ class Holding:
             lock.release(self._shared)
 
 
+def _left(until: float | None) -> float | None:
+    return None if until is None else min(max(until - monotonic(), 0.0), TIMEOUT_MAX)
+
+
 def _number(lock: CallLock) -> int:
     return lock.number
 
@@ -208,4 +292,4 @@ _current: ContextVar[Holding | None] = ContextVar("weakincentives_holding", defa
 current_holding = _current.get
 """What the call around this code holds, or None."""
 
-__all__ = ["CallLock", "Holding", "current_holding", "in_order", "lock_of"]
+__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "current_holding", "in_order", "lock_of"]

@@ -18,7 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, final
+from typing import Any, NamedTuple, final
+from weakref import WeakSet
 
 from ..errors import WinkError
 
@@ -36,33 +37,76 @@ class Job:
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
+    def packed(self) -> bytes:
+        """Ready to be sent; `WinkError` when something in it cannot travel."""
+        try:
+            return pickle.dumps(self)
+        except Exception as error:
+            raise WinkError(f"what the handler should get cannot be sent to its process: {error}") from error
+
+
+class Answer(NamedTuple):
+    """What came back from a worker: the result, or the exception when `done` is false."""
+
+    done: bool
+    value: Any
+
+    def get(self) -> Any:
+        """The result; raises the exception."""
+        if self.done:
+            return self.value
+        raise self.value
+
 
 def _serve(connection: Connection) -> None:
-    """A worker's life: read a job, run it, answer, until the pipe closes."""
+    """A worker's life: say that it is there, then read a job, run it, answer, until the pipe closes."""
     os.setsid()  # so that a kill takes along what the handler started
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    while True:
-        try:
-            job: Job = pickle.loads(connection.recv_bytes())  # noqa: S301 - it comes from the parent alone
-        except EOFError:
-            return
-        except BaseException as error:  # noqa: BLE001 - a job that cannot be read is answered too
-            connection.send_bytes(_packed(False, error))
-            continue
-        try:
-            answer = _packed(True, job.function(*job.args))
-        except BaseException as error:  # noqa: BLE001 - it travels to the parent
-            answer = _packed(False, error)
-        connection.send_bytes(answer)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    with suppress(EOFError, OSError):  # the parent is gone
+        connection.send_bytes(b"")
+        while True:
+            connection.send_bytes(_answer(connection.recv_bytes()))
+
+
+def _follow_parent() -> None:
+    """When the parent dies without a word, end too, with everything the handler started."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _answer(message: bytes) -> bytes:
+    try:
+        job: Job = pickle.loads(message)  # noqa: S301 - it comes from the parent alone
+        return _packed(True, job.function(*job.args))
+    except BaseException as error:  # noqa: BLE001 - it travels to the parent; so does a job that cannot be read
+        return _packed(False, error)
 
 
 def _packed(done: bool, value: Any) -> bytes:
+    """The answer, with a description in plain text in case that the value cannot travel."""
     try:
-        return pickle.dumps((done, value))
+        packed, problem = pickle.dumps(value), ""
     except Exception as error:  # noqa: BLE001 - the value is the user's
-        kind = "result" if done else "exception"
-        text = f"the handler's {kind} ({type(value).__name__}: {value!s:.500}) cannot leave its process: {error}"
-        return pickle.dumps((False, WinkError(text)))
+        packed, problem = b"", str(error)
+    try:
+        text = f"{value!s:.500}"
+    except Exception:  # noqa: BLE001 - so is its text
+        text = "no text"
+    return pickle.dumps((done, packed, problem, f"{type(value).__name__}: {text}"))
+
+
+def _unpacked(message: bytes) -> Answer:
+    done, packed, problem, text = pickle.loads(message)  # noqa: S301 - it comes from our child
+    if packed:
+        try:
+            return Answer(done, pickle.loads(packed))  # noqa: S301 - as above
+        except Exception as error:  # noqa: BLE001 - exceptions with arguments of their own often cannot be rebuilt
+            problem = str(error)
+    kind = "result" if done else "exception"
+    return Answer(False, WinkError(f"the handler's {kind} ({text}) cannot leave its process: {problem}"))
 
 
 @final
@@ -75,27 +119,42 @@ class Worker:
         self._process: BaseProcess = context.Process(target=_serve, args=(there,), daemon=False, name="wink-worker")
         self._process.start()
         there.close()
+        self._lock = threading.Lock()
+        self._ready = self._killed = False
 
-    def run(self, job: Job) -> Any:
-        """Do the job and wait, as long as it takes; raises what it raises, `WorkerDiedError` if killed meanwhile."""
+    def ready(self) -> None:
+        """Wait until it has started, which takes a moment; `WorkerDiedError` when it cannot."""
+        if not self._ready:
+            try:
+                self._here.recv_bytes()
+            except (EOFError, OSError) as error:
+                raise WorkerDiedError(
+                    "A worker process could not start; what it printed says why. In a script, start the run under "
+                    "`if __name__ == '__main__':`, since workers import the script."
+                ) from error
+            self._ready = True
+
+    def run(self, packed: bytes) -> Answer:
+        """Do a packed job and wait, as long as it takes; `WorkerDiedError` when the process ends meanwhile."""
         try:
-            self._here.send_bytes(pickle.dumps(job))
-            done, value = pickle.loads(self._here.recv_bytes())  # noqa: S301 - it comes from our child
+            self._here.send_bytes(packed)
+            answer = self._here.recv_bytes()
         except (EOFError, OSError) as error:
-            self.kill()
             raise WorkerDiedError("The worker process ended before it answered.") from error
-        if done:
-            return value
-        raise value
+        return _unpacked(answer)
 
     def kill(self) -> None:
-        """End the process and everything it started, at once."""
-        if self._process.pid is not None:
+        """End the process and everything it started, at once; doing it twice does nothing."""
+        with self._lock:  # a pid or a file descriptor that was given back may be somebody else's
+            if self._killed:
+                return
+            self._killed = True
+            pid = self._process.pid
+            assert pid is not None
             for kill in (os.killpg, os.kill):  # the group is missing while the process is starting
                 with suppress(ProcessLookupError, PermissionError):
-                    kill(self._process.pid, signal.SIGKILL)
-        self._process.join()
-        self._here.close()
+                    kill(pid, signal.SIGKILL)
+            self._process.join()
 
     @property
     def alive(self) -> bool:
@@ -105,11 +164,12 @@ class Worker:
 
 @final
 class WorkerPool:
-    """Idle workers; at most `MAX_IDLE` are kept."""
+    """Idle workers; at most `MAX_IDLE` are kept. Knows the busy ones too, to end them with the program."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
+        self._all: WeakSet[Worker] = WeakSet()
 
     def take(self) -> Worker:
         """An idle worker, or a new one."""
@@ -119,7 +179,9 @@ class WorkerPool:
                 if worker.alive:
                     return worker
                 worker.kill()
-        return Worker()
+            worker = Worker()
+            self._all.add(worker)
+            return worker
 
     def give_back(self, worker: Worker) -> None:
         """Keep it for the next job."""
@@ -130,14 +192,16 @@ class WorkerPool:
         worker.kill()
 
     def close(self) -> None:
-        """End all idle workers."""
+        """End all workers, with whatever they are doing."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for worker in idle:
+            everyone = list(self._all)
+            self._idle.clear()
+        for worker in everyone:
             worker.kill()
 
 
 POOL = WorkerPool()
 atexit.register(POOL.close)
+os.register_at_fork(after_in_child=POOL.__init__)  # in a forked child the workers are the parent's
 
-__all__ = ["POOL", "Job", "Worker", "WorkerDiedError", "WorkerPool"]
+__all__ = ["POOL", "Answer", "Job", "Worker", "WorkerDiedError", "WorkerPool"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, final
 
 from ..budget import BudgetTracker
@@ -16,7 +17,7 @@ from .cuts import CutResults
 from .ledger.default import session_ledger
 from .ledger.protocol import Ledger
 from .locks import CallLock
-from .transactions import locks_of
+from .transactions import Savepoint, locks_of
 
 _REMEMBERED_IDS = 1024
 
@@ -27,8 +28,9 @@ class Run:
 
     __slots__ = (
         "_ledger", "_locks", "_parts", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
-        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "memory", "monotonic", "prompt", "prompt_name",
-        "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell", "time", "tools",
+        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "log_extra", "memory", "monotonic", "prompt",
+        "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell",
+        "time", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +59,7 @@ class Run:
         self.budget_tracker = budget_tracker
         self.heartbeat = heartbeat
         self.run_context = run_context
+        self.log_extra = {} if run_context is None else run_context.log_extra()
         self.hide_errors = hide_errors
         self.clock: Clock = session.clock
         self.session_id = session.session_id
@@ -75,12 +78,16 @@ class Run:
         self._parts: tuple[Any, ...] | None = None
         self._locks: tuple[CallLock, ...] = ()
 
-    def locks(self) -> tuple[CallLock, ...]:
-        """The locks of everything that takes part in a call; worked out again when a resource was born."""
+    def savepoint(self) -> Savepoint:
+        """A savepoint over everything that takes part in a call; who that is changes when a resource is born."""
         parts = self.resources.snapshotables()
         if parts is not self._parts:
             self._parts, self._locks = parts, locks_of(self.session, self.resources)
-        return self._locks
+        return Savepoint(self.session, self.resources, self._locks)
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, or None without one."""
+        return None if self.deadline is None else self.deadline.remaining().total_seconds()
 
     def ledger(self) -> Ledger:
         """The ledger it was given, or one in memory that lives as long as the session."""
@@ -93,34 +100,28 @@ class Run:
 class CallMemory:
     """Which ids were answered lately, and how often the last call was repeated."""
 
-    __slots__ = ("_arguments", "_ids", "_name", "_older", "_repeats")
+    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_older", "_repeats")
 
     def __init__(self) -> None:
-        self._ids: set[str] = set()
-        self._older: set[str] = set()
+        self._ids: dict[str, int] = {}
+        self._older: dict[str, int] = {}
+        self._numbers = count()
         self._name: object = None
         self._arguments: object = None
         self._repeats = 0
 
     def begin_turn(self) -> None:
         """Forget the ids: they are the model's, unique within one turn."""
-        if self._ids:
-            self._ids = set()
-        if self._older:
-            self._older = set()
-
-    def knows(self, call_id: str) -> bool:
-        """Whether the id is remembered."""
-        return call_id in self._ids or call_id in self._older
+        self._ids, self._older = {}, {}
 
     def is_new(self, call_id: str) -> bool:
         """Remember an id; False when it was there already. A thousand and more are remembered."""
-        ids = self._ids
-        if call_id in ids or call_id in self._older:
+        ids, number = self._ids, next(self._numbers)
+        # One step, so that of two threads with one id only one is first.
+        if ids.setdefault(call_id, number) != number or call_id in self._older:
             return False
-        ids.add(call_id)
         if len(ids) >= _REMEMBERED_IDS:
-            self._older, self._ids = ids, set()
+            self._older, self._ids = ids, {}
         return True
 
     def repeats(self, name: str, arguments: object) -> int:

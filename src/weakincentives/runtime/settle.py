@@ -55,15 +55,23 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     event = _event(call, params, Ran(result, refused.outcome), refused.text, NO_CHANGES, None, run)
     run.tell(event)
     _record(event, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text)
+    logger.info("Call of %s was not run (%s): %s", call.name, refused.outcome, refused.text, extra=run.log_extra)
     call_id = call.id if isinstance(call.id, str) else ""
     return ToolReply(call_id, refused.text, result, refused.outcome, duplicate=refused.duplicate)
+
+
+def answer_of(event: ToolInvoked) -> ToolReply:
+    """The answer to a call that raised, from what was recorded of it."""
+    text = event.rendered_output
+    result = ToolResult.error(text) if event.result is None else event.result
+    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in _UNEXPECTED)
 
 
 def abort(request: Request, error: BaseException, run: Run) -> ToolReply:
     """End an admitted call whose savepoint could not be opened; passes on what is not an ordinary error."""
     if isinstance(error, Exception):
-        logger.error("The savepoint of a call of %s could not be opened", request.call.name, exc_info=error)
+        name = request.call.name
+        logger.error("The savepoint of a call of %s could not be opened", name, exc_info=error, extra=run.log_extra)
         return conclude(request.call, Refused("crashed", internal_error(error, run), params=request.params), run)
     text = "The call was interrupted before it began."
     conclude(request.call, Refused("cancelled", text, params=request.params), run)
@@ -85,7 +93,7 @@ def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tup
 
 
 def _broken(error: Exception, run: Run) -> Ran:
-    logger.error("A call succeeded but could not be completed", exc_info=error)
+    logger.error("A call succeeded but could not be completed", exc_info=error, extra=run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
@@ -126,8 +134,8 @@ def _record(event: ToolInvoked, run: Run) -> None:
     try:
         run.record(event)
     except ReducerError:
-        logger.exception("A reducer failed on ToolInvoked")
+        logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
         run.session[ToolInvoked].append(event)
 
 
-__all__ = ["abort", "conclude", "settle"]
+__all__ = ["abort", "answer_of", "conclude", "settle"]

@@ -7,6 +7,7 @@ refused: something is wrong that waiting will not mend.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -82,6 +83,9 @@ class _Pool:
 _pool = _Pool()
 
 
+os.register_at_fork(after_in_child=_pool.__init__)  # a forked child has none of the threads
+
+
 def abandoned_count() -> int:
     """How many handlers were given up on and have not returned yet."""
     return _pool.abandoned
@@ -96,6 +100,7 @@ class Threaded:
     def __init__(self, function: Callable[[], T]) -> None:
         self._worker = _pool.take()
         self.future: Future[Any] = Future()
+        self.future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel what the worker will set
         context = copy_context()
         self._worker.work.put((lambda: context.run(function), self.future))
 

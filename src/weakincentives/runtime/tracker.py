@@ -118,7 +118,7 @@ class PendingToolTracker:
             raise Refused("invalid", f"The id {tool_use_id!r} was used before.", duplicate=True)
 
     def _open(self, request: Request) -> Savepoint:
-        savepoint = Savepoint(self.session, self._run.resources, self._run.locks())
+        savepoint = self._run.savepoint()
         writing = [item for item in self._pending.values() if item.savepoint is not None]
         if writing or not savepoint.open_now():
             raise Refused(
@@ -135,7 +135,7 @@ class PendingToolTracker:
             return None
         savepoint = pending.savepoint
         if savepoint is None:
-            savepoint = Savepoint(self.session, self._run.resources, self._run.locks())
+            savepoint = self._run.savepoint()
             savepoint.open()
         try:
             context = CallContext(pending.admitted.request, self._run, True)

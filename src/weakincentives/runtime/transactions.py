@@ -68,7 +68,7 @@ class Savepoint(Holding):
         outer = self._outer = current_holding()
         if locks is None:
             locks = locks_of(session, resources)
-        self._locks = locks if outer is None else outer.others(locks)
+        self._locks = locks if outer is None else outer.inside(locks)
         self._held = self._shared = False
         self.session = session
         self._context = resources
@@ -87,15 +87,15 @@ class Savepoint(Holding):
             self._remember()
         return True
 
-    def open(self, shared: bool = False) -> None:
-        """Wait for others, blocking the thread, then open it."""
-        self.take(shared)
+    def open(self, shared: bool = False, seconds: float | None = None) -> None:
+        """Wait for others, blocking the thread, then open it; `LockTimeout` when they take longer than that."""
+        self.take(shared, seconds)
         if not shared:
             self._remember()
 
-    async def aopen(self, shared: bool = False) -> None:
-        """Wait for others without blocking the event loop, then open it."""
-        await self.atake(shared)
+    async def aopen(self, shared: bool = False, seconds: float | None = None) -> None:
+        """Like `open`, without blocking the event loop."""
+        await self.atake(shared, seconds)
         if not shared:
             self._remember()
 
@@ -139,6 +139,11 @@ class Savepoint(Holding):
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
         self.undo()
         self._decided = False
+
+    def forget(self) -> None:
+        """Undo nothing: the call around this one is over and has decided about everything in it."""
+        self._decided = True
+        self._session_snapshot, self._parts = None, ()
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""

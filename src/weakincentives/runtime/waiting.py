@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from time import sleep
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, NamedTuple, Protocol, TypeVar, final
 
-from .processes import POOL, Job
+from ..deadlines import Deadline
+from ..prompt.events import Outcome
+from .locks import LockTimeout
+from .processes import POOL, Answer, Job
 from .threads import Threaded
 from .transactions import Savepoint
 
@@ -19,26 +23,63 @@ _GRACE = 0.05
 """Seconds a cancelled coroutine gets to unwind before it is left to itself."""
 
 
+_START = 60.0
+"""Seconds that a worker process may take to start."""
+
+_FOR_EVER = 365.0 * 24 * 3600
+"""As long as anything waits: locks refuse to wait for centuries."""
+
+
 class OutOfTime(Exception):  # noqa: N818 - an event, not a fault
     """The handler did not end in time; it was killed or abandoned."""
+
+
+class Limits(NamedTuple):
+    """How long a handler may run: so long, and not beyond the run's deadline."""
+
+    timeout: float | None
+    deadline: Deadline | None
+
+    def seconds(self) -> float | None:
+        """What is left from now on for a handler that begins now; None for no limit."""
+        remaining = self.remaining()
+        if self.timeout is None or (remaining is not None and remaining < self.timeout):
+            return remaining
+        return min(self.timeout, _FOR_EVER)
+
+    def outcome(self) -> Outcome:
+        """Which of the two a handler that begins now would exceed."""
+        remaining = self.remaining()
+        return (
+            "timeout" if self.timeout is not None and (remaining is None or self.timeout <= remaining) else "deadline"
+        )
+
+    def start(self) -> float:
+        """How long a worker process may take to start; that is not the handler's time, but it is the run's."""
+        remaining = self.remaining()
+        return _START if remaining is None else min(remaining, _START)
+
+    def remaining(self) -> float | None:
+        """What is left of the run."""
+        return None if self.deadline is None else min(self.deadline.remaining().total_seconds(), _FOR_EVER)
 
 
 class Waiting(Protocol):
     """How a call waits for locks, handlers and its turn."""
 
-    async def open(self, savepoint: Savepoint, *, shared: bool) -> None:
-        """Open a savepoint once other calls have let go."""
+    async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
+        """Open a savepoint once other calls have let go; `OutOfTime` when that takes too long."""
         ...
 
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
         """Wait for an async handler, as long as it takes."""
         ...
 
-    async def within(self, seconds: float, function: Callable[[], Any], *, is_async: bool) -> Any:
+    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
         """Run a handler for at most so long; `OutOfTime` leaves it running, with nothing it can change."""
         ...
 
-    async def in_process(self, seconds: float | None, job: Job) -> Any:
+    async def in_process(self, limits: Limits, job: Job) -> Any:
         """Run a job in a worker process; `OutOfTime` when it had to be killed."""
         ...
 
@@ -59,28 +100,33 @@ class Waiting(Protocol):
 class Blocking:
     """For plain threads. Its coroutines never suspend, so they need no event loop."""
 
-    async def open(self, savepoint: Savepoint, *, shared: bool) -> None:
-        savepoint.open(shared)
+    async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
+        try:
+            savepoint.open(shared, seconds)
+        except LockTimeout:
+            raise OutOfTime from None
 
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
         return _run_loop(awaitable)
 
-    async def within(self, seconds: float, function: Callable[[], Any], *, is_async: bool) -> Any:
-        threaded = Threaded((lambda: asyncio.run(_awaited(function()))) if is_async else function)
-        return _result(threaded, seconds)
+    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+        if not is_async:
+            return _result(Threaded(lambda: finished(function())), seconds)
+        # Its own loop cancels it in time, so that the thread comes back; unless it blocks that loop.
+        patience = None if seconds is None else seconds + 2 * _GRACE
+        return _result(Threaded(lambda: asyncio.run(_called_within(seconds, function))), patience)
 
-    async def in_process(self, seconds: float | None, job: Job) -> Any:
+    async def in_process(self, limits: Limits, job: Job) -> Any:
+        packed = job.packed()
         worker = POOL.take()
         try:
-            result = _result(Threaded(lambda: worker.run(job)), seconds)
-        except OutOfTime:
-            worker.kill()
-            raise
+            _result(Threaded(worker.ready), limits.start())
+            answer: Answer = _result(Threaded(lambda: worker.run(packed)), limits.seconds())
         except BaseException:
             worker.kill()
             raise
         POOL.give_back(worker)
-        return result
+        return answer.get()
 
     async def turn(self, before: Future[None]) -> None:
         before.result()
@@ -96,29 +142,40 @@ class Blocking:
 class Awaiting:
     """For tasks of an event loop."""
 
-    async def open(self, savepoint: Savepoint, *, shared: bool) -> None:
-        await savepoint.aopen(shared)
+    async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
+        try:
+            await savepoint.aopen(shared, seconds)
+        except LockTimeout:
+            raise OutOfTime from None
 
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
-        return await awaitable
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        result = await awaitable
+        if task is not None and task.cancelling() > before:  # the handler swallowed it
+            raise asyncio.CancelledError
+        return result
 
-    async def within(self, seconds: float, function: Callable[[], Any], *, is_async: bool) -> Any:
+    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
         if is_async:
             return await _task_within(seconds, function())
-        return await _thread_within(seconds, Threaded(function))
+        return await _thread_within(seconds, Threaded(lambda: finished(function())))
 
-    async def in_process(self, seconds: float | None, job: Job) -> Any:
+    async def in_process(self, limits: Limits, job: Job) -> Any:
+        packed = job.packed()
         worker = POOL.take()
         try:
-            result = await _thread_within(seconds, Threaded(lambda: worker.run(job)))
+            await _thread_within(limits.start(), Threaded(worker.ready))
+            answer: Answer = await _thread_within(limits.seconds(), Threaded(lambda: worker.run(packed)))
         except BaseException:
             worker.kill()
             raise
         POOL.give_back(worker)
-        return result
+        return answer.get()
 
     async def turn(self, before: Future[None]) -> None:
-        await asyncio.wrap_future(before)
+        # Shielded: cancelling the wait must not cancel what the call before will set.
+        await asyncio.shield(asyncio.wrap_future(before))
 
     async def call(self, function: Callable[[], T]) -> T:
         future = asyncio.wrap_future(Threaded(function).future)
@@ -156,6 +213,7 @@ async def _thread_within(seconds: float | None, threaded: Threaded) -> Any:
         await asyncio.wait({future}, timeout=seconds)
     except BaseException:
         threaded.abandon()
+        future.cancel()
         raise
     if future.done() or not threaded.abandon():
         return await future
@@ -163,7 +221,11 @@ async def _thread_within(seconds: float | None, threaded: Threaded) -> Any:
     raise OutOfTime
 
 
-async def _task_within(seconds: float, awaitable: Awaitable[Any]) -> Any:
+async def _called_within(seconds: float | None, function: Callable[[], Any]) -> Any:
+    return await _task_within(seconds, function())
+
+
+async def _task_within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
     task = asyncio.ensure_future(awaitable)
     try:
         await asyncio.wait({task}, timeout=seconds)
@@ -185,6 +247,11 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
         task.exception()  # looked at, so that nobody is told it was not
 
 
+def finished(result: Any) -> Any:
+    """What a handler returned; one that was called without its being known to be async is run to its end."""
+    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
@@ -195,7 +262,7 @@ def _run_loop(awaitable: Awaitable[Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(_awaited(awaitable))
-    return Threaded(lambda: asyncio.run(_awaited(awaitable))).future.result()
+    return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
 
 
-__all__ = ["AWAITING", "BLOCKING", "OutOfTime", "Waiting"]
+__all__ = ["AWAITING", "BLOCKING", "Limits", "OutOfTime", "Waiting", "finished"]

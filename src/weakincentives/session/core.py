@@ -19,7 +19,7 @@ from ..errors import ReducerError, SessionError, SnapshotError
 from .events import Dispatcher, SlicePolicy, own_policy
 from .operations import apply
 from .reducers import append_all
-from .snapshots import NO_SLICES, SliceChange, Slices, Snapshot, compare
+from .snapshots import NO_LOGS, NO_SLICES, Logs, SliceChange, Slices, Snapshot, compare
 from .vector import EMPTY, Vector
 
 AnyReducer = Callable[[Vector[Any], Any], object]
@@ -65,7 +65,7 @@ class Core:
         self.clock = clock
         self.tags = tags
         self.state: Slices = NO_SLICES
-        self.logs: Slices = NO_SLICES
+        self.logs: Logs = NO_LOGS
         self.initial: Slices = NO_SLICES
         self.policies: Map[type[Any], SlicePolicy] = Map()
         self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
@@ -167,7 +167,7 @@ class Core:
         with self.lock:
             self.state = NO_SLICES
             if logs:
-                self.logs = NO_SLICES
+                self.logs = NO_LOGS
 
     def changes(self, since: Snapshot, *, logs: bool) -> tuple[SliceChange, ...]:
         """The slices written to since a snapshot."""
@@ -238,7 +238,7 @@ class Core:
     def _append(self, slice_type: type[Any], value: object, is_log: bool) -> None:
         if is_log:
             logs = self.logs
-            self.logs = logs.set(slice_type, logs.get(slice_type, EMPTY).append(value))
+            self.logs = {**logs, slice_type: logs.get(slice_type, EMPTY).append(value)}
             return
         state = self.state
         content = state.get(slice_type)
@@ -248,7 +248,7 @@ class Core:
 
     def _set(self, slice_type: type[Any], content: Vector[Any]) -> None:
         if self.policy(slice_type) is SlicePolicy.LOG:
-            self.logs = self.logs.set(slice_type, content)
+            self.logs = {**self.logs, slice_type: content}
         elif content is not self.view(slice_type):
             self.state = self.state.set(slice_type, content)
 
@@ -264,7 +264,7 @@ class Core:
     def _reduce(self, event: object, event_type: type[Any], plan: Plan) -> None:
         state, logs = self.state, self.logs
         if plan.appends:
-            logs = logs.set(event_type, logs.get(event_type, EMPTY).append(event))
+            logs = {**logs, event_type: logs.get(event_type, EMPTY).append(event)}
         self._reducing = get_ident()
         try:
             for (slice_type, reducer), is_log in plan.steps:
@@ -273,7 +273,7 @@ class Core:
                     content = self.initial.get(slice_type, EMPTY)
                 reduced = _reduced(slice_type, reducer, content, event, is_log)
                 if is_log:
-                    logs = logs.set(slice_type, reduced)
+                    logs = {**logs, slice_type: reduced}
                 elif reduced is not content:
                     state = state.set(slice_type, reduced)
         finally:

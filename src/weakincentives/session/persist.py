@@ -11,7 +11,7 @@ from ..errors import SessionFormatError
 from .encoding import PLAIN_TYPES, class_of, decode, encode, type_name
 from .events import SlicePolicy, own_policy
 from .shapes import shape_changes, shape_of
-from .snapshots import Slices
+from .snapshots import Logs, Slices
 from .vector import Vector
 
 FORMAT = "wink-session"
@@ -27,7 +27,7 @@ class SavedSession:
     slices: list[tuple[type[Any], SlicePolicy, Vector[Any]]]
 
 
-def dump_session(session_id: str, tags: Mapping[str, str], state: Slices, logs: Slices) -> str:
+def dump_session(session_id: str, tags: Mapping[str, str], state: Slices, logs: Logs) -> str:
     """The text. Linear in all items, each of which is proved to come back; raises SessionFormatError otherwise."""
     slices = [_dump_slice(cls, SlicePolicy.STATE, items) for cls, items in _by_name(state)]
     slices += [_dump_slice(cls, SlicePolicy.LOG, items) for cls, items in _by_name(logs)]
@@ -48,7 +48,7 @@ def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: 
         raise SessionFormatError(f"The saved session is damaged: {type(error).__qualname__}: {error}.") from error
 
 
-def _by_name(slices: Slices) -> Iterator[tuple[type[Any], Vector[Any]]]:
+def _by_name(slices: Slices | Logs) -> Iterator[tuple[type[Any], Vector[Any]]]:
     yield from sorted(slices.items(), key=lambda entry: type_name(entry[0]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,6 +16,11 @@ Slices = Map[type[Any], Vector[Any]]
 
 NO_SLICES: Slices = Map()
 
+Logs = Mapping[type[Any], Vector[Any]]
+"""The LOG slices likewise; never changed in place. There are few of them, so copying beats a persistent map."""
+
+NO_LOGS: Logs = {}
+
 
 @final
 class Snapshot:
@@ -26,7 +32,7 @@ class Snapshot:
 
     __slots__ = ("home", "logs", "state")
 
-    def __init__(self, home: object, state: Slices, logs: Slices) -> None:
+    def __init__(self, home: object, state: Slices, logs: Logs) -> None:
         self.home = home
         self.state: Slices | None = state
         self.logs = logs
@@ -34,7 +40,7 @@ class Snapshot:
     def release(self) -> None:
         """Let go of the content; it cannot be restored any more."""
         self.state = None
-        self.logs = NO_SLICES
+        self.logs = NO_LOGS
 
     def __repr__(self) -> str:
         return f"<Snapshot of {len(self.state)} slices>" if self.state is not None else "<Snapshot, released>"
@@ -56,7 +62,7 @@ class SliceChange:
         return len(self.after) - len(self.before)
 
 
-def compare(before: Slices, after: Slices, initial: Slices, policy: SlicePolicy) -> list[SliceChange]:
+def compare(before: Slices | Logs, after: Slices | Logs, initial: Slices, policy: SlicePolicy) -> list[SliceChange]:
     """The slices whose content was replaced between two moments: linear in slice types, not in items."""
     if before is after:
         return []
@@ -69,4 +75,4 @@ def compare(before: Slices, after: Slices, initial: Slices, policy: SlicePolicy)
     return changes
 
 
-__all__ = ["NO_SLICES", "SliceChange", "Slices", "Snapshot", "compare"]
+__all__ = ["NO_LOGS", "NO_SLICES", "Logs", "SliceChange", "Slices", "Snapshot", "compare"]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....prompt import MarkdownSection, Section, SectionVisibility
-from ....prompt.placeholders import Body
 from ....prompt.section import Enabled, Visibility
 from ....session import SessionProtocol
 from .build import DigestSource, Improve, current_digest, digest_of, install_digest, refresh_digest
@@ -26,7 +25,7 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
     With a `source` (a filesystem or a directory) the session's digest is made again, without a model, whenever a
     prompt with this section is about to be evaluated and files have changed; and what the model reads is always true
     of the files as they are then. Without one it shows the digest that the session holds, as `refresh_digest` put it
-    there. The summary is fixed when the section is made, and says how things were at that time.
+    there.
 
     Several of them in one prompt need different keys; each key is the name of its digest in the session.
 
@@ -75,9 +74,8 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
         )
         if session is not None:
             self.install(session)
-        digest = self._current(session)
-        if digest is not None:
-            self.summary_body = Body(_with_overview(digest), None, path=(self.key,), what="summary")
+        else:
+            self._current(None)  # so that a source that cannot be read is refused here
 
     def install(self, session: SessionProtocol) -> None:
         """Register the reducer and, with a source, bring the session's digest up to date."""
@@ -97,6 +95,12 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
             raise ValueError("There is nothing to make a digest of; pass source= here or to the section.")
         return refresh_digest(session, source, config=self.config, improve=self.improve, name=self.key)
 
+    def render_summary(self, params: Any, *, session: SessionProtocol | None = None) -> str:
+        """What the digest is about, and the workspace in one line as it is now."""
+        summary = super().render_summary(params, session=session)
+        digest = self._current(session)
+        return summary if digest is None else f"{summary}\n\nRight now: {digest.summary}"
+
     def render_state(self, session: SessionProtocol) -> str:
         """The digest as it is true now."""
         digest = self._current(session)
@@ -110,11 +114,6 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
         if not digest.improved:
             self._latest = digest  # spares another session the work, as long as no file changes
         return digest
-
-
-def _with_overview(digest: WorkspaceDigest) -> str:
-    # Names of files may hold what looks like a placeholder.
-    return f"{_SUMMARY}\n\nWhen this was written: {digest.summary}".replace("$", "$$")
 
 
 __all__ = ["WorkspaceDigestSection"]

@@ -1,0 +1,204 @@
+"""Worker threads: reused, given up on, counted while they are stuck, and refused when too many are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, ok, outcomes, tell
+
+from weakincentives.prompt import ToolContext, ToolResult
+from weakincentives.runtime import Session
+from weakincentives.runtime.threads import MAX_ABANDONED, Threaded, abandoned_count
+
+variable: ContextVar[str] = ContextVar("variable", default="")
+
+
+@pytest.fixture(autouse=True)
+def _none_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    assert eventually(lambda: abandoned_count() == 0)
+    yield
+    assert eventually(lambda: abandoned_count() == 0)
+
+
+def names() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "wink-handler"]
+
+
+def test_work_runs_in_another_thread_with_the_callers_context_variables() -> None:
+    """A worker sees the caller's context variables; what it sets there stays there."""
+    variable.set("caller")
+
+    def work() -> tuple[str, int]:
+        seen = variable.get()
+        variable.set("worker")
+        return seen, threading.get_ident()
+
+    seen, ident = Threaded(work).future.result(5)
+    assert seen == "caller"
+    assert ident != threading.get_ident()
+    assert variable.get() == "caller"
+    variable.set("")
+
+
+def test_what_the_work_raises_travels() -> None:
+    """Exceptions arrive, also those that end programs, and the worker goes on."""
+    for kind in (ValueError, KeyboardInterrupt, SystemExit):
+
+        def work(kind: type[BaseException] = kind) -> None:
+            raise kind("as asked")
+
+        with pytest.raises(kind, match="as asked"):
+            Threaded(work).future.result(5)
+    assert Threaded(lambda: 7).future.result(5) == 7
+
+
+def test_workers_are_used_again() -> None:
+    """Calls one after the other need no more than a few threads."""
+    before = len(names())
+    with executor_of(make(ok, timeout=5.0)) as executor:
+        for number in range(100):
+            assert executor.execute(call("ok", str(number), text=str(number))).success
+    assert len(names()) <= before + 3
+
+
+def test_idle_workers_are_limited() -> None:
+    """After a burst at most sixteen threads stay."""
+    barrier = threading.Barrier(30)
+    works = [Threaded(lambda: barrier.wait(10)) for _ in range(30)]
+    for work in works:
+        work.future.result(10)
+    assert eventually(lambda: len(names()) <= 16)
+
+
+def test_an_idle_worker_keeps_nothing_alive() -> None:
+    """What the work held is freed when it is done."""
+    import weakref
+
+    class Big: ...
+
+    big = Big()
+    gone = weakref.ref(big)
+    Threaded(lambda big=big: id(big)).future.result(5)
+    del big
+    assert eventually(lambda: gone() is None)
+
+
+def test_work_that_ends_in_the_last_moment_is_not_abandoned() -> None:
+    """Giving up on finished work is refused, so that its result counts and nobody is counted as stuck."""
+    work = Threaded(lambda: 1)
+    assert work.future.result(5) == 1
+    assert not work.abandon()
+    assert abandoned_count() == 0
+
+
+def test_cancelling_a_wait_does_not_break_the_worker() -> None:
+    """A task that stops waiting leaves the worker able to finish; it is counted until then and no longer."""
+    go = threading.Event()
+    problems: list[Any] = []
+    hook, threading.excepthook = threading.excepthook, problems.append
+
+    def waits(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        go.wait(10)
+        return ToolResult.ok("")
+
+    async def main() -> None:
+        async with executor_of(make(waits, timeout=5.0)) as executor:
+            task = asyncio.create_task(executor.aexecute(call("waits")))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert abandoned_count() == 1
+
+    try:
+        asyncio.run(main())
+        go.set()
+        assert eventually(lambda: abandoned_count() == 0)
+    finally:
+        threading.excepthook = hook
+    assert not problems
+
+
+def test_stuck_threads_are_counted_capped_and_gone_when_they_return() -> None:
+    """Eight handlers may be stuck; then threaded calls are refused, others are not, until they return."""
+    go = threading.Event()
+    session = Session()
+
+    def waits(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        go.wait(30)
+        context.session[Count].append(Count(1))
+        return ToolResult.ok("")
+
+    threads = len(names())
+    stuck, limited = make(waits, "stuck", timeout=0.02), make(ok, "limited", timeout=1.0)
+    in_thread, in_process = make(ok, "in_thread", isolation="thread"), make(tell, isolation="process", timeout=20.0)
+    with executor_of(stuck, limited, in_thread, in_process, ok, session=session) as executor:
+        for number in range(MAX_ABANDONED):
+            assert executor.execute(call("stuck", f"stuck {number}")).outcome == "timeout"
+            assert abandoned_count() == number + 1
+        for name in ("stuck", "limited", "in_thread"):
+            reply = executor.execute(call(name, f"refused {name}"))
+            assert reply.outcome == "refused"
+            assert "8 earlier calls ran out of time and are still stuck" in reply.text
+        assert executor.execute(call("ok", "plain")).success, "a call in the caller's thread needs no worker"
+        assert executor.execute(call("tell", "process")).success, "nor does one in a process of its own"
+        go.set()
+        assert eventually(lambda: abandoned_count() == 0)
+        assert executor.execute(call("limited", "again")).success
+    assert session[Count].count() == 0
+    assert outcomes(session) == ["timeout"] * 8 + ["refused"] * 3 + ["succeeded"] * 3
+    assert eventually(lambda: len(names()) <= threads + 3), "abandoned workers end when their handler returns"
+
+
+def test_a_forked_child_has_workers_of_its_own() -> None:
+    """After a fork the child does not wait for threads that only its parent has."""
+    assert Threaded(lambda: 1).future.result(5) == 1
+    assert eventually(lambda: bool(names()))
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - in the child
+        try:
+            os.write(writer, str(Threaded(lambda: 2).future.result(5)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answers:
+        assert answers.read() == b"2"
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_handler_that_only_returns_something_awaitable_may_have_a_timeout() -> None:
+    """A plain function that returns a coroutine is waited for in its thread, within the limit."""
+
+    async def work() -> ToolResult[str]:
+        await asyncio.sleep(0)
+        return ToolResult.ok("awaited")
+
+    def returns(params: Text) -> ToolResult[str]:
+        return work()  # pyright: ignore[reportReturnType] - that is the point
+
+    with executor_of(make(returns, timeout=5.0), make(returns, "plain")) as executor:
+        assert executor.execute(call("returns", "1")).result.value == "awaited"
+        assert executor.execute(call("plain", "2")).result.value == "awaited"
+
+    async def main() -> None:
+        async with executor_of(make(returns, timeout=5.0), make(returns, "plain")) as executor:
+            assert (await executor.aexecute(call("returns", "1"))).result.value == "awaited"
+            assert (await executor.aexecute(call("plain", "2"))).result.value == "awaited"
+
+    asyncio.run(main())
+
+
+def test_limits_of_centuries_are_no_problem() -> None:
+    """A timeout that no clock can wait for is as good as none."""
+    with executor_of(make(ok, timeout=1e15)) as executor:
+        started = time.monotonic()
+        assert executor.execute(call("ok")).success
+        assert time.monotonic() - started < 5
