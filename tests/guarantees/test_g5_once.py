@@ -426,6 +426,38 @@ def test_a_deadline_inside_a_call_leaves_it_unknown(ledger: Ledger) -> None:
     assert [entry.state for entry in ledger.entries()] == ["unknown"]
 
 
+def test_a_deadline_before_the_handler_leaves_nothing(world: World, ledger: Ledger) -> None:
+    """The time was used up while the key was worked out: nothing began, so nothing is in doubt."""
+
+    def slow_key(params: Refund) -> str:
+        time.sleep(0.15)
+        return params.order
+
+    config = IdempotencyConfig(strategy="custom", key_fn=slow_key)
+    with executor(refund_tool(world.refund, config), ledger, deadline=Deadline.after(timedelta(seconds=0.1))) as run:
+        assert run.execute(refund()).outcome == "deadline"
+    assert world.effects == []
+    assert ledger.entries() == []
+
+
+def test_what_a_failed_call_did_through_another_stays_done(world: World, ledger: Ledger) -> None:
+    """The ledger is never rolled back: the inner effect happened, so it is replayed."""
+    inner = refund_tool(world.refund, IdempotencyConfig(scope="shop"))
+
+    def outer(params: Refund, *, context: ToolContext) -> ToolResult[Receipt]:
+        with executor(inner, ledger, session=session) as run:
+            assert run.execute(refund()).outcome in {"succeeded", "replayed"}
+        return ToolResult.error("Changed my mind.")
+
+    session = keeping()
+    tool = Tool[Refund, Receipt](name="refund", description="Both.", handler=outer)
+    with executor(tool, None, session=session) as run:
+        assert [run.execute(refund()).outcome for _ in range(2)] == ["failed", "failed"]
+    assert world.effects == ["A"]
+    assert session[Receipt].all() == ()
+    assert outcomes(session) == ["succeeded", "failed", "replayed", "failed"]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, PromptEvaluationError("over")])
 def test_what_ends_the_run_leaves_the_call_unknown(error: Any, ledger: Ledger) -> None:
     """It propagates, and the next run does not repeat the call."""

@@ -19,6 +19,7 @@ from .progress import (
 )
 from .response import OpenCall, PromptResponse
 from .throttle import Throttle
+from .tool_execution_context import ToolExecutionContext
 from .tool_executor import ToolExecutor
 from .tool_spec import ToolSpec
 from .transcript import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
@@ -42,6 +43,7 @@ __all__ = [
     "StopReason",
     "TextDelta",
     "Throttle",
+    "ToolExecutionContext",
     "ToolExecutor",
     "ToolSpec",
     "TurnStarted",

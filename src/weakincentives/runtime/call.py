@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 else:
     make = tuple.__new__
 
+KEPT: frozenset[str] = frozenset({"succeeded", "replayed"})
+"""Outcomes of calls whose changes stay."""
+
 
 class ToolCall(NamedTuple):
     """What the model asks for. `arguments` is JSON text or a mapping, as the provider gave it."""
@@ -62,7 +65,7 @@ class ToolReply(NamedTuple):
     @property
     def success(self) -> bool:
         """Whether the call's changes stayed."""
-        return self.outcome in {"succeeded", "replayed"}
+        return self.outcome in KEPT
 
     @property
     def message(self) -> str:
@@ -112,4 +115,4 @@ class Refused(Exception):  # noqa: N818 - not a fault: the model reads it and go
         self.duplicate = duplicate
 
 
-__all__ = ["Admitted", "Ran", "Refused", "Request", "ToolCall", "ToolReply", "make"]
+__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "ToolCall", "ToolReply", "make"]

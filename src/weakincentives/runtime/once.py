@@ -17,9 +17,9 @@ from ..prompt.handlers import read_handler
 from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..results import ToolResult
 from ..serde import dump_json
-from .call import Admitted, Ran
+from .call import Admitted, Ran, make
 from .contexts import CallContext
-from .invoke import internal_error, interrupted, time_limit
+from .invoke import NotBegun, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import EffectId, LedgerEntry, storable
 from .ledger.held import Held
@@ -27,7 +27,7 @@ from .ledger.values import pack, unpack
 from .redaction import redact
 from .run import Run
 from .transactions import Savepoint
-from .waiting import OutOfTime, Waiting
+from .waiting import Limits, OutOfTime, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -41,23 +41,27 @@ _SAID_SO = frozenset({"failed", "expanded"})
 
 
 class Asked(NamedTuple):
-    """What a call is in the ledger."""
+    """What a call is in the ledger, as its claim takes it."""
 
     effect_id: EffectId
+    tool_name: str
     params_hash: str
+    lease: float
+    strict_params: bool
 
 
 @final
 class Once:
     """One call on its way through the ledger."""
 
-    __slots__ = ("_admitted", "_config", "_context", "_held", "_run", "_waiting")
+    __slots__ = ("_admitted", "_asked", "_config", "_context", "_held", "_run", "_waiting")
 
     def __init__(self, admitted: Admitted, context: CallContext, run: Run, waiting: Waiting) -> None:
         config = admitted.tool.idempotency
         assert config is not None
         self._admitted = admitted
         self._config = config
+        self._asked: Asked | None = None
         self._held: Held | None = None
         self._context = context
         self._run = run
@@ -70,9 +74,19 @@ class Once:
         """
         try:
             asked = _asked(self._admitted, self._config, self._run)
-            return None if asked is None else await self._claim(asked)
+            if asked is None:
+                return None
+            ledger = self._run.ledger()
+            if not ledger.blocks:  # the usual answers need no more than this
+                found = ledger.claim(*asked)
+                if isinstance(found, Replay):
+                    return self._replay(found)
+                if isinstance(found, Claimed):
+                    self._hold(asked, found.token)
+                    return None
+            return await self._claim(asked)
         except LedgerError as error:
-            logger.exception("The ledger cannot be used")
+            logger.exception("The ledger cannot be used", extra=self._run.log_extra)
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
             return Ran(ToolResult.error(text), "crashed", error)
         except Exception as error:  # key functions are users' code
@@ -86,14 +100,14 @@ class Once:
         while True:
             found = await self._ask(asked)
             if isinstance(found, Claimed):
-                self._hold(asked.effect_id, found.token)
+                self._hold(asked, found.token)
                 return None
             if isinstance(found, Replay):
-                return Ran(unpack(found.effect.stored, self._admitted.tool.result_type), "replayed")
+                return self._replay(found)
             if isinstance(found, Conflict):
                 return Ran(ToolResult.error(_conflict(self._admitted.tool.name, found.entry)), "conflict")
             if isinstance(found, Doubt):
-                settled = await self._settle(asked.effect_id, found.entry)
+                settled = await self._settle(asked, found.entry)
                 if settled == "run":
                     return None
                 if settled is not None:
@@ -106,41 +120,38 @@ class Once:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _ask(self, asked: Asked) -> Claim:
-        ledger, name = self._run.ledger(), self._admitted.tool.name
-        effect_id, digest = asked
-        lease, strict = self._lease(), self._config.strategy == "custom"
-        if not ledger.blocks:
-            return ledger.claim(effect_id, tool_name=name, params_hash=digest, lease=lease, strict_params=strict)
+        ledger = self._run.ledger()
         made: list[Claim] = []
         try:
-            await self._waiting.call(
-                lambda: made.append(
-                    ledger.claim(effect_id, tool_name=name, params_hash=digest, lease=lease, strict_params=strict)
-                )
-            )
+            await self._in_ledger(lambda: made.append(ledger.claim(*asked)))
         except BaseException:
             if made and isinstance(made[0], Claimed):  # cancelled meanwhile: the handler has not begun
-                ledger.forget(effect_id, made[0].token)
+                ledger.forget(asked.effect_id, made[0].token)
             raise
         return made[0]
 
-    def _hold(self, effect_id: EffectId, token: int) -> Held:
-        self._held = held = Held(self._run.ledger(), effect_id, token, self._lease())
+    def _replay(self, found: Replay) -> Ran:
+        result = unpack(found.effect.stored, self._admitted.tool.result_type)
+        return make(Ran, (result, "replayed", None, None))
+
+    def _hold(self, asked: Asked, token: int) -> Held:
+        self._asked = asked
+        self._held = held = Held(self._run.ledger(), asked.effect_id, token, asked.lease)
         self._context.hold(held)
         return held
 
-    async def _settle(self, effect_id: EffectId, entry: LedgerEntry) -> Ran | Literal["run"] | None:
+    async def _settle(self, asked: Asked, entry: LedgerEntry) -> Ran | Literal["run"] | None:
         """A call in doubt: run it again, look it up, or say that nobody knows. None when it changed meanwhile."""
         config = self._config
         if config.reconcile is None and config.on_exception != "retry":
-            logger.warning("The outcome of %s is unknown (%s); `wink ledger` settles it", effect_id.text, entry.why)
+            logger.warning("The outcome of %s is unknown (%s); `wink ledger` settles it", entry.id.text, entry.why)
             why = entry.why if not self._run.hide_errors else "an earlier call did not end as it should"
             return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, config)), "unknown")
         ledger = self._run.ledger()
-        token = await self._in_ledger(lambda: ledger.take_over(effect_id, entry.token, self._lease()))
+        token = await self._in_ledger(lambda: ledger.take_over(asked.effect_id, entry.token, asked.lease))
         if token is None:
             return None
-        held = self._hold(effect_id, token)
+        held = self._hold(asked, token)
         return "run" if config.reconcile is None else await self._reconcile(held)
 
     async def _reconcile(self, held: Held) -> Ran | Literal["run"] | None:
@@ -172,8 +183,8 @@ class Once:
         context = CallContext(self._admitted.request, self._run, False)
         context.hold(held)
         try:
-            limit = time_limit(self._admitted.tool, self._run.deadline)
-            return await self._waiting.within(limit, lambda: plan.call(params, context), is_async=plan.is_async)
+            seconds = self._limits().seconds()
+            return await self._waiting.within(seconds, lambda: plan.call(params, context), is_async=plan.is_async)
         finally:
             context.end("succeeded")
 
@@ -186,7 +197,11 @@ class Once:
 
     def _patience(self) -> float:
         """How long to wait for the same call elsewhere."""
-        return min(time_limit(self._admitted.tool, self._run.deadline), self._config.lease.total_seconds())
+        longest = self._config.lease.total_seconds()
+        return min(self._limits().seconds() or longest, longest)
+
+    def _limits(self) -> Limits:
+        return Limits(self._admitted.tool.timeout, self._run.deadline)
 
     def _gave_up(self) -> Ran:
         name, deadline = self._admitted.tool.name, self._run.deadline
@@ -197,9 +212,6 @@ class Once:
             "Its outcome is not known yet. Call it again later with the same arguments to get its result."
         )
         return Ran(ToolResult.error(text), "unknown")
-
-    def _lease(self) -> float:
-        return self._config.lease.total_seconds() + (self._admitted.tool.timeout or 0.0)
 
     async def record(self, ran: Ran, savepoint: Savepoint) -> tuple[Ran, CallContext]:
         """Tell the ledger how the handler ended; what that makes of the call, and the context to settle it with.
@@ -213,7 +225,7 @@ class Once:
         try:
             if ran.outcome == "succeeded":
                 return await self._succeeded(held, ran)
-            if ran.outcome in _SAID_SO or self._config.on_exception == "retry":
+            if ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry":
                 await self._in_ledger(held.forget)
                 return ran
             return await self._doubted(held, ran, savepoint)
@@ -254,9 +266,9 @@ class Once:
         """
         ledger = self._run.ledger()
         token = await self._in_ledger(lambda: ledger.take_over(held.effect_id, held.token, held.lease))
-        if token is None:
+        if token is None or self._asked is None:
             return None
-        held = self._hold(held.effect_id, token)
+        held = self._hold(self._asked, token)
         found = await self._reconcile(held)
         if found == "run":
             await self._in_ledger(held.forget)
@@ -276,14 +288,16 @@ def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | N
     tool, params = admitted.tool, admitted.request.params
     if config.strategy == "none":
         return None
-    session_id = run.session_id if config.scope == "session" else ""
     text = (tool.name, dump_json(params))
     known: Asked | None = run.asked.get(text)
     if known is not None and config.key_fn is None:
         return known
     key = config.key_for(tool.name, params)
     assert key is not None
-    asked = Asked(EffectId(storable(key), session_id), params_hash(params) if known is None else known.params_hash)
+    effect_id = EffectId(storable(key), run.session_id if config.scope == "session" else "")
+    digest = params_hash(params) if known is None else known.params_hash
+    lease = config.lease.total_seconds() + (tool.timeout or 0.0)
+    asked = Asked(effect_id, tool.name, digest, lease, config.strategy == "custom")
     if len(run.asked) >= _REMEMBERED_KEYS:
         run.asked.clear()
     run.asked[text] = asked

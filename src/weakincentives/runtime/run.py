@@ -114,6 +114,10 @@ class CallMemory:
         """Forget the ids: they are the model's, unique within one turn."""
         self._ids, self._older = {}, {}
 
+    def knows(self, call_id: str) -> bool:
+        """Whether the id is remembered."""
+        return call_id in self._ids or call_id in self._older
+
     def is_new(self, call_id: str) -> bool:
         """Remember an id; False when it was there already. A thousand and more are remembered."""
         ids, number = self._ids, next(self._numbers)

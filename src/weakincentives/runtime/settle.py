@@ -1,4 +1,4 @@
-"""Stage 5: the end of a call. Keep or undo, tell, record, answer; in this order, for every call."""
+"""Stage 7: the end of a call. Keep or undo, tell, record, answer; in this order, for every call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import notify_policies
 from ..results import ToolResult
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply, make
+from .call import KEPT, Admitted, Ran, Refused, Request, ToolCall, ToolReply, make
 from .contexts import CallContext
 from .invoke import internal_error
 from .reply import reply_text
@@ -20,27 +20,26 @@ from .transactions import Savepoint
 logger = logging.getLogger(__name__)
 
 _UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
-_KEPT: frozenset[str] = frozenset({"succeeded", "replayed"})
 
 
 def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
     call, _, params = admitted.request
     text = ""
-    if ran.outcome in _KEPT:
+    if ran.outcome in KEPT:
         ran, text = _accept(admitted, ran, context, run)
     context.end(ran.outcome)
     changes = savepoint.changes()
-    if ran.outcome not in _KEPT:
+    if ran.outcome not in KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run)
     told = run.tell(event)
-    if told.errors and ran.outcome in _KEPT:
+    if told.errors and ran.outcome in KEPT:
         ran = _unheard(told.errors[0][1], ran, run)
         ran, text = _undo(admitted, ran, changes, savepoint, run)
         event = _event(call, params, ran, text, changes, admitted.started, run)
     result, outcome, _, raises = ran
-    if outcome in _KEPT:
+    if outcome in KEPT:
         savepoint.keep()
     _record(event, run)
     if raises is not None:

@@ -44,7 +44,7 @@ Verdict = Literal["run", "replay", "conflict", "busy", "doubt", "abandoned"]
 ABANDONED = "the process that ran it ended or was paused for longer than its lease"
 
 
-def judge(state: State, *, expired: bool, same_params: bool, lease_left: float) -> Verdict:
+def judge(state: State, expired: bool, same_params: bool, lease_left: float) -> Verdict:
     """What a row means for a new claim. `expired` is the effect's, `lease_left` the running call's.
 
     Only a remembered success can expire: what is started or unknown stays until somebody says how it ended.

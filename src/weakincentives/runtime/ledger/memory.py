@@ -40,26 +40,22 @@ class EffectLedger:
         self._rows: dict[str, dict[str, _Row]] = {}  # by key, then by session
         self._token = 0
 
-    def claim(
-        self, effect_id: EffectId, *, tool_name: str, params_hash: str, lease: float, strict_params: bool
-    ) -> Claim:
+    def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """As `Ledger.claim`."""
         with self._lock:
-            row = self._get(effect_id)
+            rows = self._rows.get(effect_id.key)
+            row = None if rows is None else rows.get(effect_id.session_id)
             if row is not None:
-                verdict = judge(
-                    row.state,
-                    expired=row.expires is not None and row.expires <= self._clock.time(),
-                    same_params=not strict_params or row.params_hash == params_hash,
-                    lease_left=row.lease_until - self._clock.monotonic(),
-                )
+                expired = row.expires is not None and row.expires <= self._clock.time()
+                left = row.lease_until - self._clock.monotonic() if row.state == "started" else 0.0
+                verdict = judge(row.state, expired, not strict_params or row.params_hash == params_hash, left)
                 if verdict == "replay":
-                    assert row.effect is not None
-                    return Replay(row.effect)
+                    assert row.replay is not None
+                    return row.replay
                 if verdict == "abandoned":
                     row.state, row.why = "unknown", ABANDONED
                 if verdict == "busy":
-                    return Busy(row.lease_until - self._clock.monotonic())
+                    return Busy(left)
                 if verdict != "run":
                     entry = self._entry(effect_id, row)
                     return Conflict(entry) if verdict == "conflict" else Doubt(entry)
@@ -218,6 +214,7 @@ class EffectLedger:
             effect_id.key, row.tool_name, row.params_hash, result.message, result.data, True, now, expires,
             session_id=effect_id.session_id, stored=result,
         )  # fmt: skip
+        row.replay = Replay(row.effect)
         return row.effect
 
     def _get(self, effect_id: EffectId) -> _Row | None:
@@ -269,6 +266,7 @@ class _Row:
     expires: float | None = None
     why: str = ""
     effect: ToolEffect | None = None
+    replay: Replay | None = None
 
 
 __all__ = ["EffectLedger"]

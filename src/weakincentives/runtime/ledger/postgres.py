@@ -12,7 +12,8 @@ from threading import Lock
 from typing import Any, TypeVar, final
 
 from ...errors import LedgerError
-from .sql import SCHEMA_VERSION, TABLE, SqlLedger, Work
+from .rows import SCHEMA_VERSION, TABLE
+from .sql import SqlLedger, Work
 
 T = TypeVar("T")
 
@@ -25,6 +26,12 @@ _SETTINGS = """
     SET default_transaction_isolation = 'read committed';
     SET idle_in_transaction_session_timeout = '10s';
     SET lock_timeout = '{milliseconds}ms';
+"""
+
+# Not to_regclass: within one transaction that goes on saying what it said first.
+_IS_THERE = """
+    SELECT count(*) FROM pg_catalog.pg_tables
+    WHERE tablename = 'wink_ledger' AND schemaname = ANY (current_schemas(false))
 """
 
 _NAME = re.compile(r":(\w+)")
@@ -141,9 +148,9 @@ _leaked: list[Any] = []
 
 def _make(connection: Any) -> None:
     """Make the tables, once: of several that start together the later ones find them there."""
-    if connection.execute("SELECT to_regclass('wink_ledger')").fetchone()[0] is None:
+    if connection.execute(_IS_THERE).fetchone()[0] == 0:
         connection.execute("SELECT pg_advisory_xact_lock(6364136223846793005)")
-        if connection.execute("SELECT to_regclass('wink_ledger')").fetchone()[0] is None:
+        if connection.execute(_IS_THERE).fetchone()[0] == 0:
             connection.execute(TABLE)
             connection.execute("CREATE SEQUENCE wink_tokens")
             connection.execute("CREATE TABLE wink_ledger (version INTEGER NOT NULL)")

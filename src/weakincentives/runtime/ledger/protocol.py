@@ -34,9 +34,7 @@ class Ledger(Protocol):
 
     # The life of one call, used by the engine.
 
-    def claim(
-        self, effect_id: EffectId, *, tool_name: str, params_hash: str, lease: float, strict_params: bool
-    ) -> Claim:
+    def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """Take the call for `lease` seconds, or say why not.
 
         A started row whose lease has run out becomes unknown. With `strict_params` other params are a `Conflict`.

@@ -6,53 +6,23 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
-from uuid import UUID, uuid4
+from datetime import timedelta
+from typing import Any, Protocol, Self, TypeVar, cast
+from uuid import uuid4
 
 from ...prompt.idempotency import params_hash as hash_of
 from ...results import ToolResult
-from .claims import ABANDONED, Busy, Claim, Claimed, Conflict, Doubt, Replay, Verdict, judge
+from .claims import ABANDONED, Claim, Claimed
 from .effect import EffectId, LedgerEntry, State, ToolEffect, storable
 from .protocol import DEFAULT_TTL
 from .refusals import in_the_way, lease_lost, still_running
+from .rows import COLUMNS, Row
 from .values import StoredResult, pack
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-
-TABLE = """
-CREATE TABLE wink_effects (
-    key           TEXT NOT NULL,      -- scope:tool:hash, or scope: and what key_fn said
-    session_id    TEXT NOT NULL,      -- empty unless the scope is "session"
-    tool_name     TEXT NOT NULL,
-    params_hash   TEXT NOT NULL,      -- the params themselves are not stored
-    state         TEXT NOT NULL CHECK (state IN ('started', 'succeeded', 'unknown')),
-    token         BIGINT NOT NULL,    -- fencing: rises with every claim
-    claim_id      TEXT NOT NULL,      -- to recognise a claim whose answer was lost on the way
-    started_at    DOUBLE PRECISION NOT NULL,
-    lease_until   DOUBLE PRECISION NOT NULL,
-    lease_clock   TEXT NOT NULL,      -- which clock the lease is measured by
-    why           TEXT NOT NULL,      -- what put it in doubt
-    message       TEXT NOT NULL,      -- from here on: the result, once it succeeded
-    value         TEXT,
-    value_type    TEXT NOT NULL,
-    value_patches TEXT NOT NULL,
-    problem       TEXT NOT NULL,
-    excluded      INTEGER NOT NULL,
-    created_at    DOUBLE PRECISION,
-    expires_at    DOUBLE PRECISION,
-    effect_id     TEXT NOT NULL,
-    PRIMARY KEY (key, session_id)
-)"""
-
 _THIS = "key = :key AND session_id = :session_id"
-_COLUMNS = (
-    "key, session_id, tool_name, params_hash, state, token, claim_id, started_at, why, message, value, value_type, "
-    "value_patches, problem, excluded, created_at, expires_at, effect_id"
-)
-_SELECT = f"SELECT {_COLUMNS}, {{lease_left}}, {{now}} FROM wink_effects"
+_SELECT = f"SELECT {COLUMNS}, {{lease_left}}, {{now}} FROM wink_effects"
 _CURRENT = "(expires_at IS NULL OR expires_at > {now})"
 _RESULT = (
     "state = 'succeeded', why = '', message = :message, value = :value, value_type = :value_type, "
@@ -78,67 +48,6 @@ class Work(Protocol):
     def next_token(self) -> int:
         """A token higher than all before."""
         ...
-
-
-class _Row(NamedTuple):
-    key: str
-    session_id: str
-    tool_name: str
-    params_hash: str
-    state: State
-    token: int
-    claim_id: str
-    started_at: float
-    why: str
-    message: str
-    value: str | None
-    value_type: str
-    value_patches: str
-    problem: str
-    excluded: int
-    created_at: float | None
-    expires_at: float | None
-    effect_id: str
-    lease_left: float
-    now: float
-
-    def verdict(self, params_hash: str, strict_params: bool) -> Verdict:
-        return judge(
-            self.state,
-            expired=self.expires_at is not None and self.expires_at <= self.now,
-            same_params=not strict_params or self.params_hash == params_hash,
-            lease_left=self.lease_left,
-        )
-
-    def entry(self) -> LedgerEntry:
-        effect = self.effect() if self.state == "succeeded" else None
-        left = self.lease_left if self.state == "started" else 0.0
-        return LedgerEntry(
-            EffectId(self.key, self.session_id), self.tool_name, self.params_hash, self.state, self.token,
-            _moment(self.started_at), left, self.why, effect,
-        )  # fmt: skip
-
-    def effect(self) -> ToolEffect:
-        stored = StoredResult(
-            self.message, self.value, self.value_type, self.value_patches, self.problem, bool(self.excluded)
-        )
-        assert self.created_at is not None
-        return ToolEffect(
-            self.key, self.tool_name, self.params_hash, self.message, stored.data, True, _moment(self.created_at),
-            None if self.expires_at is None else _moment(self.expires_at), UUID(self.effect_id), self.session_id,
-            stored,
-        )  # fmt: skip
-
-    def answer(self, verdict: Verdict) -> Claim:
-        if verdict == "replay":
-            return Replay(self.effect())
-        if verdict == "busy":
-            return Busy(self.lease_left)
-        return Conflict(self.entry()) if verdict == "conflict" else Doubt(self.entry())
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 class SqlLedger(ABC):
@@ -167,9 +76,7 @@ class SqlLedger(ABC):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def claim(
-        self, effect_id: EffectId, *, tool_name: str, params_hash: str, lease: float, strict_params: bool
-    ) -> Claim:
+    def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """As `Ledger.claim`."""
         known = self._read(lambda work: _row(work, effect_id))
         if known is not None:  # most of what is known needs no transaction
@@ -243,7 +150,7 @@ class SqlLedger(ABC):
     def entries(self, state: State | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         statement = f"{_SELECT} WHERE CAST(:state AS TEXT) IS NULL OR state = :state ORDER BY started_at, token"
-        return [_Row(*row).entry() for row in self._read(lambda work: work.rows(statement, state=state))]
+        return [Row(*row).entry() for row in self._read(lambda work: work.rows(statement, state=state))]
 
     def resolve(
         self,
@@ -279,7 +186,7 @@ class SqlLedger(ABC):
         rows = self._read(lambda work: work.rows(statement, key=key, session_id=session_id))
         if not rows:
             return None
-        row = _Row(*rows[0])
+        row = Row(*rows[0])
         if row.expires_at is not None and row.expires_at <= row.now:
             self._delete(f"{_REMEMBERED} AND NOT {_CURRENT}", key=key, session_id=session_id)
             return None
@@ -314,7 +221,7 @@ class SqlLedger(ABC):
                 f"UPDATE wink_effects SET {_RESULT} WHERE {_THIS} AND token = :token",
                 **effect_id._asdict(), **values, token=token,
             )  # fmt: skip
-            return cast(_Row, _row(work, effect_id)).effect()
+            return cast(Row, _row(work, effect_id)).effect()
 
         return self._write(work)
 
@@ -342,10 +249,10 @@ class SqlLedger(ABC):
 _REMEMBERED = "state = 'succeeded' AND key = :key AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)"
 
 
-def _row(work: Work, effect_id: EffectId, *, lock: bool = False) -> _Row | None:
+def _row(work: Work, effect_id: EffectId, *, lock: bool = False) -> Row | None:
     """The row as it is; with `lock`, as it stays until the transaction ends."""
     rows = work.rows(f"{_SELECT} WHERE {_THIS}{'{for_update}' if lock else ''}", **effect_id._asdict())
-    return _Row(*rows[0]) if rows else None
+    return Row(*rows[0]) if rows else None
 
 
 def _claim(work: Work, effect_id: EffectId, fresh: Mapping[str, object], strict_params: bool) -> Claim:
@@ -368,13 +275,13 @@ def _claim(work: Work, effect_id: EffectId, fresh: Mapping[str, object], strict_
             return Claimed(token)
 
 
-def _start(work: Work, fresh: Mapping[str, object], *, replaces: _Row | None) -> int:
+def _start(work: Work, fresh: Mapping[str, object], *, replaces: Row | None) -> int:
     """Write a started row; 0 when another transaction just did."""
     if replaces is not None:
         work.change(f"DELETE FROM wink_effects WHERE {_THIS}", key=replaces.key, session_id=replaces.session_id)
     token = work.next_token()
     written = work.change(
-        f"INSERT INTO wink_effects ({_COLUMNS}, lease_until, lease_clock) VALUES (:key, :session_id, :tool_name, "
+        f"INSERT INTO wink_effects ({COLUMNS}, lease_until, lease_clock) VALUES (:key, :session_id, :tool_name, "
         ":params_hash, 'started', :token, :claim_id, {now}, '', :message, :value, :value_type, :value_patches, "
         ":problem, :excluded, NULL, NULL, :effect_id, {lease_end}, {lease_clock}) ON CONFLICT DO NOTHING",
         **fresh, token=token,
@@ -391,4 +298,4 @@ def _values(result: StoredResult, ttl: timedelta | None) -> dict[str, object]:
     }
 
 
-__all__ = ["SCHEMA_VERSION", "TABLE", "SqlLedger", "Work"]
+__all__ = ["SqlLedger", "Work"]

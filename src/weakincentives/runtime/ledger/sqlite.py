@@ -15,12 +15,14 @@ from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import LedgerError
 from . import sqlite_file
 from .sql import SqlLedger, Work
+from .sqlite_queue import Queue
 
 T = TypeVar("T")
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_SHORTEST, _LONGEST = 0.0002, 0.005
-"""Seconds between tries. SQLite's own busy handler lets some writers starve; a jittered loop is fair."""
+_SHORTEST, _LONGEST = 0.0001, 0.001
+"""Seconds between tries. SQLite's own busy handler lets some writers starve, so this is ours: jittered, and a writer
+that sees others waiting lets one of them go first."""
 
 
 @final
@@ -42,6 +44,7 @@ class SqliteEffectLedger(SqlLedger):
         self._patience = patience
         self._clock = clock
         self._lock = Lock()
+        self._queue = Queue(self.path.parent)
         self._opened: tuple[sqlite3.Connection, int, tuple[int, int]] | None = None
         with self._lock:
             self._patiently(self._connection)
@@ -61,6 +64,7 @@ class SqliteEffectLedger(SqlLedger):
 
     def _transaction(self, work: Callable[[Work], T]) -> T:
         connection = self._connection()
+        self._queue.give_way()
         connection.execute("BEGIN IMMEDIATE")
         try:
             result = work(_Sqlite(connection, self._clock))
@@ -69,10 +73,17 @@ class SqliteEffectLedger(SqlLedger):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        self._queue.wrote()
         return result
 
     def _patiently(self, step: Callable[[], T]) -> T:
         """Try again while others write; everything else that SQLite says becomes a `LedgerError`."""
+        try:
+            return self._tried(step)
+        finally:
+            self._queue.leave()
+
+    def _tried(self, step: Callable[[], T]) -> T:
         began = time.monotonic()
         while True:
             try:
@@ -85,6 +96,7 @@ class SqliteEffectLedger(SqlLedger):
                         f"The ledger {self.path} has been locked for {self._patience:g} s. "
                         "Look for a program that holds it open in a transaction, such as a sqlite3 shell."
                     ) from error
+            self._queue.join()
             time.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - not for secrets
 
     def _connection(self) -> sqlite3.Connection:
@@ -107,6 +119,7 @@ class SqliteEffectLedger(SqlLedger):
         if self._opened is not None:
             connection, pid, _ = self._opened
             self._opened = None
+            self._queue.close()
             if pid == os.getpid():
                 connection.close()
             else:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import LedgerError
-from .sql import SCHEMA_VERSION, TABLE
+from .rows import SCHEMA_VERSION, TABLE
 
 APPLICATION_ID = 0x57494E4B
 """WINK in the file's header, so that no other database is taken for a ledger."""
@@ -75,9 +75,13 @@ def opened(path: Path) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a database of others, and a ledger of the future."""
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("BEGIN")  # one moment: another process may be making it just now
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    finally:
+        connection.execute("ROLLBACK")
     if application == 0 and version == 0 and tables == 0:
         return
     if application != APPLICATION_ID:

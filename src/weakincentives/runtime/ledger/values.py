@@ -72,19 +72,24 @@ def pack(result: ToolResult[Any], declared: Any) -> StoredResult:
 def unpack(stored: StoredResult, declared: Any) -> ToolResult[Any]:
     """The typed result again; without its value, and saying so, when that was not kept or has changed its type."""
     message, text, name, patches, problem, excluded = stored
+    if text is not None and name == "" and _declares(declared):
+        try:
+            return ToolResult(message, adapter_of(declared).validate_json(text), True, excluded)
+        except (SessionFormatError, ValidationError, ValueError) as error:
+            return _without(message, error, excluded)
     if text is None:
         return ToolResult(_noted(message, problem) if problem else message, None, True, excluded)
     try:
-        if name == "" and _declares(declared):
-            value = adapter_of(declared).validate_json(text)
-        else:
-            find = _finder(declared)
-            cls = find(name) if name else object
-            data = json.loads(text)
-            value = data if cls is object else decode(cls, data, json.loads(patches) if patches else [], find)
+        find = _finder(declared)
+        data = json.loads(text)
+        value = decode(find(name), data, json.loads(patches) if patches else [], find) if name else data
     except (SessionFormatError, ValidationError, ValueError) as error:
-        return ToolResult(_noted(message, str(error).partition("\n")[0]), None, True, excluded)
+        return _without(message, error, excluded)
     return ToolResult(message, value, True, excluded)
+
+
+def _without(message: str, error: Exception, excluded: bool) -> ToolResult[Any]:
+    return ToolResult(_noted(message, str(error).partition("\n")[0]), None, True, excluded)
 
 
 def _noted(message: str, problem: str) -> str:

@@ -1,0 +1,149 @@
+"""`wink ledger`: see what an effect ledger holds, and settle what is unknown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...runtime.ledger import EffectId, Ledger, LedgerEntry
+
+
+def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the subcommand."""
+    parser = subcommands.add_parser("ledger", help="list the effects of an effect ledger, settle unknown ones")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    where = "the ledger's file, or the DSN of a PostgreSQL database"
+
+    listing = actions.add_parser("list", help="show calls, oldest first")
+    listing.add_argument("ledger", metavar="FILE", help=where)
+    listing.add_argument("--state", choices=("started", "succeeded", "unknown"), help="only these")
+    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    listing.set_defaults(run=run_list)
+
+    resolving = actions.add_parser("resolve", help="say how an unknown call ended")
+    resolving.add_argument("ledger", metavar="FILE", help=where)
+    resolving.add_argument("key", metavar="KEY", help="as `list` shows it")
+    how = resolving.add_mutually_exclusive_group(required=True)
+    how.add_argument("--done", action="store_true", help="it happened: the next call is answered with the result")
+    how.add_argument("--absent", action="store_true", help="it did not happen: the next call runs")
+    resolving.add_argument("--message", default="Done.", help="with --done: what the model reads")
+    resolving.add_argument("--value", metavar="JSON", help="with --done: the result's value")
+    resolving.add_argument("--force", action="store_true", help="also for a call that may still be running")
+    resolving.set_defaults(run=run_resolve)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Print the rows; 1 when the ledger cannot be used."""
+    return _with_ledger(arguments, lambda ledger: _list(ledger, arguments))
+
+
+def run_resolve(arguments: argparse.Namespace) -> int:
+    """Settle one row; 1 when there is nothing to settle."""
+    return _with_ledger(arguments, lambda ledger: _resolve(ledger, arguments))
+
+
+def _with_ledger(arguments: argparse.Namespace, step: Callable[[Ledger], int]) -> int:
+    from ...errors import LedgerError  # noqa: PLC0415 - heavy, see main.build_parser
+
+    try:
+        ledger = _open(arguments.ledger)
+        try:
+            return step(ledger)
+        finally:
+            ledger.close()
+    except (LedgerError, ImportError) as error:
+        return _failed(str(error))
+
+
+def _open(where: str) -> Ledger:
+    from ...errors import LedgerError  # noqa: PLC0415 - heavy, see main.build_parser
+    from ...runtime.ledger import PostgresEffectLedger, SqliteEffectLedger  # noqa: PLC0415
+
+    if where.startswith(("postgresql://", "postgres://")) or "=" in where.partition(" ")[0]:
+        return PostgresEffectLedger(where)
+    if not Path(where).is_file():
+        raise LedgerError(f"There is no file {where}.")
+    return SqliteEffectLedger(where)
+
+
+def _list(ledger: Ledger, arguments: argparse.Namespace) -> int:
+    entries = ledger.entries(arguments.state)
+    for entry in entries:
+        print(json.dumps(_as_json(entry)) if arguments.json else _as_line(entry))
+    if not arguments.json:
+        unknown = sum(entry.state == "unknown" for entry in entries)
+        print(f"{len(entries)} calls, {unknown} of them unknown.")
+        if unknown:
+            print("Find out what happened, then: wink ledger resolve FILE KEY --done | --absent")
+    return 0
+
+
+def _as_line(entry: LedgerEntry) -> str:
+    when = entry.started_at.isoformat(sep=" ", timespec="seconds")
+    return f"{entry.state:<9}  {when}  {entry.id.text}  {_detail(entry)}".rstrip()
+
+
+def _detail(entry: LedgerEntry) -> str:
+    if entry.effect is not None:
+        return entry.effect.result_message.partition("\n")[0]
+    if entry.state == "started":
+        left = entry.lease_left
+        return f"(lease: {left:.0f} s)" if left > 0 else "(lease run out: will be reported as unknown)"
+    return f"({entry.why})"
+
+
+def _as_json(entry: LedgerEntry) -> dict[str, object]:
+    effect = entry.effect
+    return {
+        "key": entry.id.key,
+        "session_id": entry.id.session_id,
+        "tool": entry.tool_name,
+        "state": entry.state,
+        "started_at": entry.started_at.isoformat(),
+        "lease_left": entry.lease_left,
+        "why": entry.why,
+        "message": None if effect is None else effect.result_message,
+        "value": None if effect is None else effect.result_value,
+        "expires_at": None if effect is None or effect.expires_at is None else effect.expires_at.isoformat(),
+    }
+
+
+def _resolve(ledger: Ledger, arguments: argparse.Namespace) -> int:
+    from ...results import ToolResult  # noqa: PLC0415 - heavy, see main.build_parser
+
+    result: ToolResult[object] | None = None
+    if arguments.done:
+        try:
+            value = None if arguments.value is None else json.loads(arguments.value)
+        except ValueError as error:
+            return _failed(f"--value is not JSON: {error}")
+        result = ToolResult(arguments.message, value)
+    found = _find(ledger, arguments.key)
+    if len(found) != 1:
+        return _failed(_which(arguments.key, found))
+    if not ledger.resolve(found[0], result, force=arguments.force):
+        return _failed(f"{found[0].text} succeeded already: there is nothing to settle.")
+    print(f"{found[0].text}: {'recorded as done' if arguments.done else 'may run again'}.")
+    return 0
+
+
+def _find(ledger: Ledger, key: str) -> list[EffectId]:
+    entries = ledger.entries()
+    exact = [entry.id for entry in entries if entry.id.text == key]
+    return exact or [entry.id for entry in entries if entry.id.key == key]
+
+
+def _which(key: str, found: list[EffectId]) -> str:
+    if not found:
+        return f"There is no call {key}. `wink ledger list FILE` shows them."
+    return f"Several sessions have {key}. Name one: {', '.join(effect_id.text for effect_id in found)}"
+
+
+def _failed(text: str) -> int:
+    print(f"wink: {text}", file=sys.stderr)
+    return 1

@@ -1,0 +1,113 @@
+"""The one table of the durable ledgers, and a row of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from .claims import Busy, Claim, Conflict, Doubt, Replay, Verdict, judge
+from .effect import EffectId, LedgerEntry, State, ToolEffect
+from .values import StoredResult
+
+SCHEMA_VERSION = 1
+
+TABLE = """
+CREATE TABLE wink_effects (
+    key           TEXT NOT NULL,      -- scope:tool:hash, or scope: and what key_fn said
+    session_id    TEXT NOT NULL,      -- empty unless the scope is "session"
+    tool_name     TEXT NOT NULL,
+    params_hash   TEXT NOT NULL,      -- the params themselves are not stored
+    state         TEXT NOT NULL CHECK (state IN ('started', 'succeeded', 'unknown')),
+    token         BIGINT NOT NULL,    -- fencing: rises with every claim
+    claim_id      TEXT NOT NULL,      -- to recognise a claim whose answer was lost on the way
+    started_at    DOUBLE PRECISION NOT NULL,
+    lease_until   DOUBLE PRECISION NOT NULL,
+    lease_clock   TEXT NOT NULL,      -- which clock the lease is measured by
+    why           TEXT NOT NULL,      -- what put it in doubt
+    message       TEXT NOT NULL,      -- from here on: the result, once it succeeded
+    value         TEXT,
+    value_type    TEXT NOT NULL,
+    value_patches TEXT NOT NULL,
+    problem       TEXT NOT NULL,
+    excluded      INTEGER NOT NULL,
+    created_at    DOUBLE PRECISION,
+    expires_at    DOUBLE PRECISION,
+    effect_id     TEXT NOT NULL,
+    PRIMARY KEY (key, session_id)
+)"""
+
+COLUMNS = (
+    "key, session_id, tool_name, params_hash, state, token, claim_id, started_at, why, message, value, value_type, "
+    "value_patches, problem, excluded, created_at, expires_at, effect_id"
+)
+
+
+class Row(NamedTuple):
+    """`COLUMNS`, how much is left of the lease, and what time it is."""
+
+    key: str
+    session_id: str
+    tool_name: str
+    params_hash: str
+    state: State
+    token: int
+    claim_id: str
+    started_at: float
+    why: str
+    message: str
+    value: str | None
+    value_type: str
+    value_patches: str
+    problem: str
+    excluded: int
+    created_at: float | None
+    expires_at: float | None
+    effect_id: str
+    lease_left: float
+    now: float
+
+    def verdict(self, params_hash: str, strict_params: bool) -> Verdict:
+        """What it means for a new claim."""
+        return judge(
+            self.state,
+            expired=self.expires_at is not None and self.expires_at <= self.now,
+            same_params=not strict_params or self.params_hash == params_hash,
+            lease_left=self.lease_left,
+        )
+
+    def entry(self) -> LedgerEntry:
+        """As operators see it."""
+        effect = self.effect() if self.state == "succeeded" else None
+        left = self.lease_left if self.state == "started" else 0.0
+        return LedgerEntry(
+            EffectId(self.key, self.session_id), self.tool_name, self.params_hash, self.state, self.token,
+            _moment(self.started_at), left, self.why, effect,
+        )  # fmt: skip
+
+    def effect(self) -> ToolEffect:
+        """What happened; only for a row that succeeded."""
+        stored = StoredResult(
+            self.message, self.value, self.value_type, self.value_patches, self.problem, bool(self.excluded)
+        )
+        assert self.created_at is not None
+        return ToolEffect(
+            self.key, self.tool_name, self.params_hash, self.message, stored.data, True, _moment(self.created_at),
+            None if self.expires_at is None else _moment(self.expires_at), UUID(self.effect_id), self.session_id,
+            stored,
+        )  # fmt: skip
+
+    def answer(self, verdict: Verdict) -> Claim:
+        """What a claim is told that may not run."""
+        if verdict == "replay":
+            return Replay(self.effect())
+        if verdict == "busy":
+            return Busy(self.lease_left)
+        return Conflict(self.entry()) if verdict == "conflict" else Doubt(self.entry())
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+__all__ = ["COLUMNS", "SCHEMA_VERSION", "TABLE", "Row"]

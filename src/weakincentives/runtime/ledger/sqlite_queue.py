@@ -1,0 +1,81 @@
+"""Who waits for a SQLite file, so that whoever just wrote lets others go first.
+
+A waiting process shares an advisory lock on the file's directory; a writer that cannot have that lock for itself knows
+that somebody is waiting. Nobody ever waits for this lock: it only tells, and the system drops it when a process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import final
+
+_WAY = (0.0006, 0.0012)
+"""Seconds that are given to others; they try several times within that."""
+
+
+@final
+class Queue:
+    """One process's place; used under the ledger's lock."""
+
+    __slots__ = ("_directory", "_fd", "_pid", "_waiting", "_yield_until")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fd: int | None = None
+        self._pid = 0
+        self._waiting = False
+        self._yield_until = 0.0
+
+    def join(self) -> None:
+        """Say that this process waits."""
+        if not self._waiting:
+            self._waiting = True
+            with suppress(OSError):
+                fcntl.flock(self._descriptor(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def leave(self) -> None:
+        """Say that it does not wait any more."""
+        if self._waiting:
+            self._waiting = False
+            with suppress(OSError):
+                fcntl.flock(self._descriptor(), fcntl.LOCK_UN)
+
+    def wrote(self) -> None:
+        """A transaction was committed: find out whether others wait."""
+        with suppress(OSError):
+            fd = self._descriptor()
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._yield_until = time.monotonic() + random.uniform(*_WAY)  # noqa: S311 - not for secrets
+            else:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def give_way(self) -> None:
+        """Before the next transaction: let those who waited go first."""
+        left = self._yield_until - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._fd is not None and self._pid == os.getpid():
+            with suppress(OSError):
+                os.close(self._fd)
+        self._fd, self._waiting = None, False
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _descriptor(self) -> int:
+        if self._fd is None or self._pid != os.getpid():  # a lock that came through a fork is the parent's too
+            self._fd, self._pid = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC), os.getpid()
+        return self._fd
+
+
+__all__ = ["Queue"]

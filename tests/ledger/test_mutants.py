@@ -1,0 +1,142 @@
+"""Mistakes put in on purpose: the tests must notice each of them, or they prove nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LEDGER = "runtime/ledger"
+
+
+class Mutant(NamedTuple):
+    """A line of a file, what becomes of it, and the tests that must fail then."""
+
+    file: str
+    old: str
+    new: str
+    tests: str = "contract"
+
+
+TESTS = {
+    "contract": ["tests/ledger/test_contract.py", "-k", "Sqlite or Memory"],
+    "memory": ["tests/ledger/test_contract.py", "-k", "Memory"],
+    "sqlite": ["tests/ledger/test_sqlite.py"],
+    "postgres": ["tests/ledger/test_postgres.py"],
+    "powercut": ["tests/ledger/test_powercut.py", "-k", "test_no_claim_is_lost"],
+    "engine": ["tests/guarantees/test_g5_once.py"],
+    "values": ["tests/ledger/test_values.py"],
+}
+
+CLAIMS, SQL, SQLITE, FILE = f"{LEDGER}/claims.py", f"{LEDGER}/sql.py", f"{LEDGER}/sqlite.py", f"{LEDGER}/sqlite_file.py"
+MEMORY, POSTGRES, VALUES, ONCE = (
+    f"{LEDGER}/memory.py",
+    f"{LEDGER}/postgres.py",
+    f"{LEDGER}/values.py",
+    "runtime/once.py",
+)
+
+MUTANTS = {
+    "the lease is not checked": Mutant(CLAIMS, '"busy" if lease_left > 0 else "abandoned"', '"busy"'),
+    "the lease counts as run out": Mutant(CLAIMS, '"busy" if lease_left > 0 else "abandoned"', '"abandoned"'),
+    "an abandoned call runs again": Mutant(CLAIMS, 'else "abandoned"', 'else "run"'),
+    "doubt runs again": Mutant(CLAIMS, 'return "doubt"', 'return "run"'),
+    "params are not compared": Mutant(CLAIMS, "if not same_params:", "if False:"),
+    "successes never expire": Mutant(CLAIMS, 'if state == "succeeded" and expired:', "if False:"),
+    "finish does not compare the token": Mutant(
+        SQL, "AND token = :token AND state IN ('started', 'unknown')", "AND state IN ('started', 'unknown')"
+    ),
+    "finish believes any success": Mutant(SQL, "row.token == token and row.state ==", "row.state =="),
+    "finish overwrites": Mutant(SQL, "AND state IN ('started', 'unknown')\"", '"'),
+    "forget does not compare the token": Mutant(
+        SQL, "AND token = :token AND state <> 'succeeded'\"", "AND state <> 'succeeded'\""
+    ),
+    "forget drops successes": Mutant(SQL, "AND token = :token AND state <> 'succeeded'\"", 'AND token = :token"'),
+    "doubt does not compare the token": Mutant(SQL, "why = :why WHERE {_THIS} AND token = :token \"", 'why = :why WHERE {_THIS} "'),
+    "a beat does not compare the token": Mutant(
+        SQL, "WHERE {_THIS} AND token = :token AND state = 'started'", "WHERE {_THIS} AND state = 'started'"
+    ),
+    "a beat revives a doubt": Mutant(SQL, "AND token = :token AND state = 'started'", "AND token = :token"),
+    "a beat does nothing": Mutant(SQL, "SET lease_until = {lease_end}, lease_clock = {lease_clock} \"", 'SET why = why "'),
+    "anybody takes over": Mutant(SQL, "row.token != token or row.state", "row.state"),
+    "running calls are taken over": Mutant(SQL, ' or row.token != token or row.state != "unknown":', " or row.token != token:"),
+    "tokens do not rise": Mutant(SQL, "    token = work.next_token()\n", "    token = 1\n"),
+    "abandonment is not written": Mutant(SQL, 'if verdict == "abandoned":\n                work', 'if False:\n                work'),
+    "clear drops everything": Mutant(SQL, "return self._delete(\"state = 'succeeded'\")", 'return self._delete("1 = 1")'),
+    "pruning drops everything": Mutant(
+        SQL, "self._delete(f\"state = 'succeeded' AND NOT {_CURRENT}\")", "self._delete(\"state = 'succeeded'\")"
+    ),
+    "resolving needs no force": Mutant(SQL, "row.lease_left > 0 and not force", "False"),
+    "resolving keeps the token": Mutant(SQL, "token=work.next_token(),\n                )", "token=row.token,\n                )"),
+    "sessions share rows": Mutant(SQL, '_THIS = "key = :key AND session_id = :session_id"', '_THIS = "key = :key"'),
+    "lost answers are not recognised": Mutant(
+        SQL, 'if row.claim_id == fresh["claim_id"]:', "if False:", tests="postgres"
+    ),
+    "commits are dropped": Mutant(SQLITE, 'connection.execute("COMMIT")', 'connection.execute("ROLLBACK")'),
+    "locks are not waited for": Mutant(SQLITE, "not in _BUSY", "not in ()", tests="sqlite"),
+    "forks share a connection": Mutant(SQLITE, "if pid == os.getpid():\n                if", "if True:\n                if", tests="sqlite"),
+    "a vanished file is ignored": Mutant(
+        SQLITE, "if sqlite_file.identity(self.path) != identity:", "if False:", tests="sqlite"
+    ),
+    "leases outlive a reboot": Mutant(
+        SQLITE, "CASE WHEN lease_clock = :clock_id THEN lease_until - :clock_now ELSE -1.0 END",
+        "lease_until - :clock_now", tests="sqlite",
+    ),
+    "leases go by the wall clock": Mutant(SQLITE, '"clock_now": clock.monotonic()', '"clock_now": clock.time()', tests="sqlite"),
+    "claims do not wait for the disk": Mutant(FILE, "PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL", tests="sqlite"),
+    "any database will do": Mutant(FILE, "if application != APPLICATION_ID:", "if False:", tests="sqlite"),
+    "any version will do": Mutant(FILE, "if version > SCHEMA_VERSION:", "if False:", tests="sqlite"),
+    "any filesystem will do": Mutant(FILE, "if network is not None:", "if False:", tests="sqlite"),
+    "the server may be lazy": Mutant(POSTGRES, 'fetchone()[0] == "off"', 'fetchone()[0] == "?"', tests="postgres"),
+    "a lost connection is fatal": Mutant(POSTGRES, "if not lost:", "if True:", tests="postgres"),
+    "memory: tokens are not compared": Mutant(MEMORY, "row is not None and row.token == token else None", "True else None", tests="memory"),
+    "memory: anybody takes over": Mutant(MEMORY, "row.token != token or row.state", "row.state", tests="memory"),
+    "memory: tokens do not rise": Mutant(MEMORY, "self._token += 1", "self._token = 1", tests="memory"),
+    "memory: everything can be dropped": Mutant(MEMORY, 'if row.state == "succeeded" and chosen(row)', "if chosen(row)", tests="memory"),
+    "memory: a beat does nothing": Mutant(
+        MEMORY, "                raise lease_lost(effect_id)\n            row.lease_until = self._clock.monotonic() + lease",
+        "                raise lease_lost(effect_id)", tests="memory",
+    ),
+    "replays are untyped": Mutant(VALUES, 'if text is not None and name == "" and _declares(declared):', "if False:"),
+    "successes are not recorded": Mutant(ONCE, "return await self._succeeded(held, ran)", "return ran", tests="engine"),
+    "failures are not forgotten": Mutant(ONCE, "await self._in_ledger(held.forget)\n                return ran", "return ran", tests="engine"),
+    "crashes are forgotten": Mutant(ONCE, "if ran.outcome in _SAID_SO or", "if True or", tests="engine"),
+    "a lost lease is ignored silently": Mutant(ONCE, 'why = "it took longer', 'return ran\n            why = "it took longer', tests="engine"),
+    "all sessions are one": Mutant(ONCE, 'run.session_id if config.scope == "session" else ""', '""', tests="engine"),
+    "every key conflicts": Mutant(ONCE, 'config.strategy == "custom")', "True)", tests="engine"),
+    "half a handler stays": Mutant(ONCE, "savepoint.start_over()", "pass", tests="engine"),
+    "a cancelled claim stays": Mutant(ONCE, "ledger.forget(asked.effect_id, made[0].token)", "pass", tests="engine"),
+    "the lease is shorter than the timeout": Mutant(ONCE, " + (tool.timeout or 0.0)", "", tests="engine"),
+    "duplicates wait for ever": Mutant(ONCE, "if left <= 0:", "if left <= -5:", tests="engine"),
+    "doubt is taken for absence": Mutant(ONCE, '        if result.success:\n            return await', '        if True:\n            return await', tests="engine"),
+    "replays are undone": Mutant("runtime/call.py", 'frozenset({"succeeded", "replayed"})', 'frozenset({"succeeded"})', tests="engine"),
+}  # fmt: skip
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_tests_notice(name: str, tmp_path: Path) -> None:
+    """With the mistake at least one test fails."""
+    mutant = MUTANTS[name]
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    path = source / "weakincentives" / mutant.file
+    text = path.read_text()
+    assert text.count(mutant.old) >= 1, f"{mutant.file} has changed: {mutant.old}"
+    path.write_text(text.replace(mutant.old, mutant.new, 1))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not torture", "--timeout", "60", "-W", "default"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *TESTS[mutant.tests], *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, f"{name}: not noticed\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
