@@ -135,9 +135,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        received = Received(self.path, body, {key.lower(): value for key, value in self.headers.items()})
+        path = self.path.partition("?")[0]
+        received = Received(path, body, {key.lower(): value for key, value in self.headers.items()})
         number, turn = self.server.owner.next_turn(received)
-        wire = next(wire for end, wire in WIRES.items() if self.path.endswith(end))
+        wire = next(wire for end, wire in WIRES.items() if path.endswith(end))
         try:
             problem = wire.problem(body)
             if problem is not None:

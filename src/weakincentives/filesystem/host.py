@@ -125,6 +125,11 @@ class HostFilesystem(HostReading):
         """The directory, resolved."""
         return Path(self._disk.root)
 
+    @property
+    def watches(self) -> bool:
+        """Whether what other programs change is taken back as well (`watch="scan"`)."""
+        return isinstance(self._transactions, ScanTransactions)
+
     def close(self) -> None:
         """Release all snapshots, keep what was written, give back locks and descriptors. Twice is fine.
 

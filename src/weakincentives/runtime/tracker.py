@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast, final
+from typing import Any, Literal, NamedTuple, cast, final
 
+from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..prompt.annotations import ToolAnnotations
 from ..prompt.policy import ToolPolicy
@@ -50,6 +51,8 @@ class PendingToolTracker:
 
     Args:
         policies: asked before every native tool, like those of a section.
+        prompt: named in the events, as is the adapter.
+        budget_tracker: a budget that is used up refuses the tool.
     """
 
     session: Session
@@ -57,6 +60,9 @@ class PendingToolTracker:
     policies: Sequence[ToolPolicy] = ()
     deadline: Deadline | None = None
     run_context: RunContext | None = None
+    prompt: object = None
+    adapter: object = None
+    budget_tracker: BudgetTracker | None = None
     _run: Run = field(init=False, repr=False)
     _pending: dict[str, _Pending] = field(init=False, repr=False, default_factory=dict[str, _Pending])
 
@@ -66,6 +72,9 @@ class PendingToolTracker:
             tools={},
             session=self.session,
             resources=ResourceRegistry().open().open() if context is None else context,
+            prompt=self.prompt,
+            adapter=self.adapter,
+            budget_tracker=self.budget_tracker,
             deadline=self.deadline,
             run_context=self.run_context,
         )
@@ -104,14 +113,22 @@ class PendingToolTracker:
             result = ToolResult("OK", None) if success else ToolResult.error("The tool failed.")
         return self._end(tool_use_id, Ran(result, "succeeded" if success else "failed"))
 
-    def abort(self, *, tool_use_id: str) -> ToolReply | None:
-        """Undo a tool that will not end by itself; None for an id that is not pending."""
-        return self._end(tool_use_id, Ran(ToolResult.error("The tool was interrupted."), "cancelled"))
+    def refuse(
+        self, *, tool_use_id: str, tool_name: str, text: str, arguments: Mapping[str, Any] | None = None
+    ) -> ToolReply:
+        """Answer and record a native tool that must not run, for a reason of the harness's own."""
+        self._run.memory.is_new(tool_use_id)
+        return conclude(ToolCall(tool_use_id, tool_name, arguments), Refused("refused", text), self._run)
 
-    def abort_all(self) -> None:
-        """Undo whatever is pending, newest first."""
-        for tool_use_id in reversed(self.pending):
-            self.abort(tool_use_id=tool_use_id)
+    def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
+        """Undo a tool that will not end by itself; None for an id that is not pending."""
+        text = "The tool was interrupted." if outcome == "cancelled" else "The deadline passed while the tool ran."
+        return self._end(tool_use_id, Ran(ToolResult.error(text), outcome))
+
+    def abort_all(self, *, outcome: Literal["cancelled", "deadline"] = "cancelled") -> tuple[ToolReply, ...]:
+        """Undo whatever is pending, newest first; the answers."""
+        replies = [self.abort(tool_use_id=tool_use_id, outcome=outcome) for tool_use_id in reversed(self.pending)]
+        return tuple(reply for reply in replies if reply is not None)
 
     def _require_new(self, tool_use_id: str) -> None:
         if not self._run.memory.is_new(tool_use_id):

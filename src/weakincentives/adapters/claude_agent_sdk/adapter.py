@@ -1,0 +1,162 @@
+"""`ClaudeAgentSDKAdapter`: the model, the loop and some tools are Claude Code's; the transactions are ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack
+
+from ...budget import Budget, BudgetTracker
+from ...deadlines import Deadline
+from ...prompt.prompt import Prompt
+from ...run_context import Heartbeat, RunContext
+from ...runtime.call import ToolReply
+from ...runtime.threads import Threaded
+from ...session import Session
+from ..core import LoopOptions, ProviderAdapter
+from ..exchange import ModelRequest, ModelTurn
+from ..inner_loop import new_key
+from ..limits import Limits
+from ..progress import OnEvent
+from ..response import PromptResponse
+from ..sdk import load
+from ..transcript import History, Message
+from .conversation import Conversation, Given
+from .native import check_native_tools
+
+OutputT = TypeVar("OutputT")
+
+
+class ClaudeAgentSDKAdapter(ProviderAdapter):
+    """Evaluates prompts with Claude Code, through its Agent SDK. One process of it for each evaluation.
+
+    The prompt's tools are served to it in this process and run through the engine like anywhere else. Of Claude Code's
+    own tools only those named in `native_tools` are there; each is asked for, undone and recorded like a call of ours.
+    Retrying and the history of the conversation within an evaluation are Claude Code's; everything else that
+    `ProviderAdapter.evaluate` says holds. There is no manual mode.
+
+    Args:
+        model: Claude Code's name for a model; None for its default.
+        native_tools: such as "Read", "Write", "Edit", "Bash", "Glob", "Grep". Those that change files need the prompt
+            to bind a `HostFilesystem(root, watch="scan")`, whose root is then their working directory.
+        cwd: their working directory when the prompt binds no `HostFilesystem`.
+        env: added to the environment of Claude Code: `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`, ...
+        cli_path: another Claude Code than the one that comes with the SDK.
+        extra: further fields of the SDK's `ClaudeAgentOptions`; what this adapter sets itself wins.
+        options: `max_turns`, `output_retries`, `max_expansions`, `hide_errors`, `system`.
+
+    Raises:
+        ImportError: the SDK is not installed.
+        ValueError: `manual`, or a native tool whose effects cannot be undone.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        native_tools: Sequence[str] = (),
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cli_path: str | os.PathLike[str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> None:
+        super().__init__(**options)
+        if self.settings.manual:
+            raise ValueError("ClaudeAgentSDKAdapter has no manual mode: Claude Code runs the loop. Leave manual= out.")
+        check_native_tools(native_tools)
+        self.sdk = load("claude_agent_sdk", "claude-agent-sdk")
+        self.mcp = load("mcp.server.lowlevel", "claude-agent-sdk")
+        self.mcp_types = load("mcp_types", "claude-agent-sdk")
+        self.model = model
+        self.native_tools = tuple(native_tools)
+        self.cwd = None if cwd is None else os.fspath(cwd)
+        self.env = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", **(env or {})}
+        self.cli_path = None if cli_path is None else os.fspath(cli_path)
+        self.extra = dict(extra or {})
+
+    @property
+    def name(self) -> str:
+        """How events and errors call it."""
+        return "claude_agent_sdk"
+
+    def ask(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - there is nothing to do with it
+        """TypeError: Claude Code runs the loop itself, so there is no single request to send."""
+        raise TypeError("ClaudeAgentSDKAdapter cannot be asked for one turn; call evaluate().")
+
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        effect_ledger: Any = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
+        on_event: OnEvent | None = None,
+        history: History | Sequence[Message] | None = None,
+        tool_results: Iterable[ToolReply] | None = None,
+    ) -> PromptResponse[OutputT]:
+        """See `ProviderAdapter.evaluate`; an earlier `history` is told to Claude Code as text."""
+
+        def run() -> PromptResponse[OutputT]:
+            return asyncio.run(
+                self.aevaluate(
+                    prompt,
+                    session,
+                    deadline=deadline,
+                    budget=budget,
+                    budget_tracker=budget_tracker,
+                    effect_ledger=effect_ledger,
+                    heartbeat=heartbeat,
+                    run_context=run_context,
+                    on_event=on_event,
+                    history=history,
+                    tool_results=tool_results,
+                )
+            )
+
+        # In a thread whose event loop is busy with us, another thread must run ours.
+        return Threaded(run).future.result() if _in_event_loop() else run()
+
+    async def aevaluate(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        effect_ledger: Any = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
+        on_event: OnEvent | None = None,
+        history: History | Sequence[Message] | None = None,
+        tool_results: Iterable[ToolReply] | None = None,
+    ) -> PromptResponse[OutputT]:
+        """Like `evaluate`, for async code. Cancelling it ends Claude Code, then undoes what was under way."""
+        if tool_results is not None:
+            raise ValueError("tool_results= belongs to manual mode, which ClaudeAgentSDKAdapter does not have.")
+        given = Given(
+            limits=Limits(new_key(prompt.name), deadline, budget, budget_tracker),
+            history=history if isinstance(history, History) else History(tuple(history or ())),
+            effect_ledger=effect_ledger,
+            heartbeat=heartbeat,
+            run_context=run_context,
+            on_event=on_event,
+        )
+        return await Conversation(self, prompt, session, given).run()
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+__all__ = ["ClaudeAgentSDKAdapter"]

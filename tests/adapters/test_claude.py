@@ -1,0 +1,417 @@
+"""The real Claude Code, offline: a server on this machine plays the model, and everything else is as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.adapters.loopback import LoopbackServer, Status
+from tests.conftest import needs
+
+from weakincentives.adapters import (
+    AnswerMessage,
+    CallFinished,
+    CallStarted,
+    ModelMessage,
+    PromptResponse,
+    TextDelta,
+    history_of,
+)
+from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
+from weakincentives.budget import Budget
+from weakincentives.deadlines import Deadline
+from weakincentives.errors import PromptEvaluationError
+from weakincentives.filesystem import Filesystem, HostFilesystem
+from weakincentives.prompt import Decision, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext
+from weakincentives.results import ToolResult
+from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
+from weakincentives.testing import call, say
+
+WINK = "mcp__wink__"
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    fine: bool
+
+
+def _keep(params: Note, *, context: ToolContext) -> ToolResult[str]:
+    context.session[Note].append(params)
+    if params.text == "bad":
+        return ToolResult.error("That is a bad note.")
+    if params.text == "boom":
+        raise RuntimeError("disk on fire")
+    return ToolResult.ok(params.text.upper(), message="Kept.")
+
+
+KEEP = Tool[Note, str](name="keep", description="Keep a note.", handler=_keep)
+
+
+@pytest.fixture(autouse=True)
+def _claude(request: pytest.FixtureRequest) -> None:
+    if request.node.name == "test_a_missing_sdk_names_the_command":
+        return
+    needs(
+        "claude-cli",
+        present=find_spec("claude_agent_sdk") is not None and find_spec("mcp") is not None,
+        install="pip install 'weakincentives[claude-agent-sdk]'",
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n")
+    return folder
+
+
+@pytest.fixture
+def files(root: Path) -> Iterator[HostFilesystem]:
+    with HostFilesystem(root, watch="scan") as made:
+        yield made
+
+
+def _adapter(server: LoopbackServer, tmp_path: Path, **options: Any) -> ClaudeAgentSDKAdapter:
+    env = {
+        "ANTHROPIC_BASE_URL": server.url,
+        "ANTHROPIC_API_KEY": "not-a-key",
+        "CLAUDE_CONFIG_DIR": str(tmp_path / "config"),
+        "CLAUDE_CODE_MAX_RETRIES": "0",
+    }
+    return ClaudeAgentSDKAdapter("claude-sonnet-4-5", env=env, **options)
+
+
+def _prompt(*tools: Tool[Any, Any], text: str = "Do it.", **options: Any) -> Prompt[Any]:
+    section = MarkdownSection(title="Task", template=text, tools=tools)
+    return Prompt(PromptTemplate(ns="t", key="claude", sections=[section], **options))
+
+
+def _outcomes(session: Session) -> list[tuple[str, str, str]]:
+    return [(event.call_id, event.tool_name, event.outcome) for event in session[ToolInvoked].all()]
+
+
+def _results(server: LoopbackServer) -> dict[str, Any]:
+    """What the model was told about each call."""
+    found: dict[str, Any] = {}
+    for received in server.received:
+        for message in received.body["messages"]:
+            for block in message["content"] if isinstance(message["content"], list) else ():
+                if block["type"] == "tool_result":
+                    found[block["tool_use_id"]] = block
+    return found
+
+
+def _all_answered(history: Any) -> None:
+    calls = [c.id for item in history.messages if isinstance(item, ModelMessage) for c in item.calls]
+    answers = [item.call_id for item in history.messages if isinstance(item, AnswerMessage)]
+    assert sorted(calls) == sorted(answers)
+
+
+def test_calls_go_through_the_engine(tmp_path: Path) -> None:
+    """A kept, a failed and a crashed call: each recorded once and answered once, only the crash marked as an error."""
+    session = Session()
+    with LoopbackServer(
+        call(WINK + "keep", text="good").with_id("c1"),
+        [call(WINK + "keep", text="bad").with_id("c2"), call(WINK + "keep", text="boom").with_id("c3")],
+        say("Done."),
+    ) as server:
+        response: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(_prompt(KEEP), session)
+        told = _results(server)
+    assert response.text == "Done."
+    assert response.turns == 3
+    assert response.usage.input == 30
+    assert _outcomes(session) == [("c1", "keep", "succeeded"), ("c2", "keep", "failed"), ("c3", "keep", "crashed")]
+    assert session[Note].all() == (Note("good"),)
+    assert told["c1"]["content"][0]["text"].rstrip() == "Kept.\nGOOD"
+    assert not told["c1"].get("is_error")
+    assert not told["c2"].get("is_error")
+    assert told["c3"]["is_error"] is True
+    assert "disk on fire" in str(told["c3"]["content"])
+    assert session[PromptRendered].count() == session[PromptExecuted].count() == 1
+    _all_answered(response.history)
+
+
+def test_what_the_model_is_told_of_our_tools(tmp_path: Path) -> None:
+    """Name, description, schema of our tools, the rendered prompt, and none of the native tools unless asked for."""
+    with LoopbackServer(say("Hi.")) as server:
+        _adapter(server, tmp_path, system="Be brief.").evaluate(_prompt(KEEP, text="Say hi."), Session())
+        body = server.received[0].body
+    tools = {tool["name"]: tool for tool in body["tools"]}
+    assert tools.keys() == {WINK + "keep"}
+    assert tools[WINK + "keep"]["description"] == "Keep a note."
+    assert tools[WINK + "keep"]["input_schema"]["properties"] == {"text": {"type": "string"}}
+    assert "Say hi." in str(body["messages"])
+    assert "Be brief." in str(body["system"])
+
+
+def test_native_tools_are_calls_like_ours(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
+    """A native write stays; a native command that fails half-way is undone, and the model is told so."""
+    session = Session()
+    target = root / "b.txt"
+    with LoopbackServer(
+        call("Write", file_path=str(target), content="two\n").with_id("n1"),
+        call("Bash", command="echo three > c.txt; rm a.txt; exit 3", description="Break").with_id("n2"),
+        call("Bash", command="echo four > d.txt", description="Make").with_id("n3"),
+        say("Done."),
+    ) as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Write", "Bash"])
+        prompt = _prompt().bind(resources={Filesystem: files})
+        response: PromptResponse[Any] = adapter.evaluate(prompt, session)
+        told = _results(server)
+        everything = str([received.body["messages"] for received in server.received])
+    assert _outcomes(session) == [("n1", "Write", "succeeded"), ("n2", "Bash", "failed"), ("n3", "Bash", "succeeded")]
+    assert sorted(item.name for item in root.iterdir()) == ["a.txt", "b.txt", "d.txt"]
+    assert (root / "a.txt").read_text() == "one\n"
+    assert target.read_text() == "two\n"
+    written, broken, _ = session[ToolInvoked].all()
+    assert written.changes.files is not None
+    assert written.changes.files.added == ("b.txt",)
+    assert broken.changes.files is not None
+    assert set(broken.changes.files.added) == {"c.txt"}
+    assert "3" in str(told["n2"]["content"])
+    assert "Nothing was changed: 2 files were restored." in everything
+    _all_answered(response.history)
+
+
+class _NoRemoval:
+    name = "no-removal"
+
+    def check(self, tool_name: str, params: Any, context: ToolContext) -> Decision | None:
+        refuse = tool_name == "Bash" and "rm " in str(params)
+        return Decision.refuse("Removing files is not allowed.") if refuse else None
+
+
+def test_policies_are_asked_before_native_tools(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
+    """The template's policies refuse a native tool with a reason the model reads; so does WINK for the background."""
+    session = Session()
+    with LoopbackServer(
+        call("Bash", command="rm a.txt", description="Remove").with_id("n1"),
+        call("Bash", command="sleep 100", description="Wait", run_in_background=True).with_id("n2"),
+        say("I see."),
+    ) as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Bash"])
+        adapter.evaluate(_prompt(policies=[_NoRemoval()]).bind(resources={Filesystem: files}), session)
+        told = _results(server)
+    assert _outcomes(session) == [("n1", "Bash", "refused"), ("n2", "Bash", "refused")]
+    assert "Removing files is not allowed." in str(told["n1"]["content"])
+    assert "outlive their call" in str(told["n2"]["content"])
+    assert (root / "a.txt").exists()
+
+
+def test_a_failing_subscriber_undoes_a_native_tool(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
+    """What nobody could be told of did not happen: the file is gone again and the model is told."""
+    session = Session()
+
+    def deaf(event: ToolInvoked) -> None:
+        raise RuntimeError("no ears")
+
+    session.dispatcher.subscribe(ToolInvoked, deaf)
+    with LoopbackServer(
+        call("Write", file_path=str(root / "b.txt"), content="two").with_id("n1"), say("Hm.")
+    ) as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Write"])
+        adapter.evaluate(_prompt().bind(resources={Filesystem: files}), session)
+        everything = str([received.body["messages"] for received in server.received])
+    assert _outcomes(session) == [("n1", "Write", "undone")]
+    assert not (root / "b.txt").exists()
+    assert "could not be delivered" in everything
+
+
+def test_reading_tools_overlap_with_nothing_to_undo(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
+    """Two native reads in one turn both succeed."""
+    session = Session()
+    with LoopbackServer(
+        [call("Read", file_path=str(root / "a.txt")).with_id("n1"), call("Glob", pattern="*.txt").with_id("n2")],
+        say("Read."),
+    ) as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Read", "Glob"])
+        adapter.evaluate(_prompt().bind(resources={Filesystem: files}), session)
+    assert sorted(_outcomes(session)) == [("n1", "Read", "succeeded"), ("n2", "Glob", "succeeded")]
+
+
+def test_the_deadline_ends_a_native_tool_and_undoes_it(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
+    """A command under way at the deadline is stopped, undone and recorded; nothing it started writes later."""
+    session = Session()
+    command = "echo early > early.txt; sleep 4; echo late > late.txt"
+    with LoopbackServer(call("Bash", command=command, description="Slow").with_id("n1"), say("Never.")) as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Bash"])
+        prompt = _prompt().bind(resources={Filesystem: files})
+        started = time.monotonic()
+        with pytest.raises(PromptEvaluationError) as caught:
+            adapter.evaluate(prompt, session, deadline=Deadline.after(timedelta(seconds=3)))
+    assert caught.value.phase == "deadline"
+    assert _outcomes(session) == [("n1", "Bash", "deadline")]
+    assert [item.name for item in root.iterdir()] == ["a.txt"]
+    time.sleep(max(0.0, started + 8 - time.monotonic()))
+    assert [item.name for item in root.iterdir()] == ["a.txt"]
+    history = history_of(caught.value)
+    assert history is not None
+    _all_answered(history)
+
+
+def test_cancelling_undoes_our_call_under_way(tmp_path: Path) -> None:
+    """Cancelled in the middle of a call: it is undone, recorded and answered, and the cancellation passes."""
+    session = Session()
+    begun = asyncio.Event()
+
+    async def wait(params: Note, *, context: ToolContext) -> ToolResult[str]:
+        context.session[Note].append(params)
+        begun.set()
+        await asyncio.sleep(30)
+        return ToolResult.ok("late")
+
+    tool = Tool[Note, str](name="wait", description="Wait.", handler=wait)
+
+    async def main(adapter: ClaudeAgentSDKAdapter) -> BaseException:
+        task = asyncio.ensure_future(adapter.aevaluate(_prompt(tool), session))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        return caught.value
+
+    with LoopbackServer(call(WINK + "wait", text="x").with_id("c1"), say("Never.")) as server:
+        error = asyncio.run(main(_adapter(server, tmp_path)))
+    assert _outcomes(session) == [("c1", "wait", "cancelled")]
+    assert session[Note].all() == ()
+    history = history_of(error)
+    assert history is not None
+    _all_answered(history)
+
+
+def test_a_call_of_nothing_is_recorded_too(tmp_path: Path) -> None:
+    """A tool that is not there is answered by Claude Code itself; the log has the call all the same."""
+    session = Session()
+    with LoopbackServer(call("Nonsense", a=1).with_id("c1"), say("Sorry.")) as server:
+        response: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(_prompt(KEEP), session)
+    assert [(event.call_id, event.tool_name, event.success) for event in session[ToolInvoked].all()] == [
+        ("c1", "Nonsense", False)
+    ]
+    _all_answered(response.history)
+
+
+def test_a_typed_answer_is_asked_for_again(tmp_path: Path) -> None:
+    """An answer that is not of the type goes back with what is wrong; the second is taken."""
+    template = PromptTemplate[Verdict](ns="t", key="v", sections=[MarkdownSection(title="Task", template="Fine?")])
+    with LoopbackServer(say("Yes!"), say('{"fine": true}')) as server:
+        response = _adapter(server, tmp_path).evaluate(Prompt(template), Session())
+        second = str(server.received[1].body["messages"])
+    assert response.output == Verdict(True)
+    assert "could not be read" in second
+    with LoopbackServer(say("Yes!"), say("No!")) as server, pytest.raises(PromptEvaluationError, match="no Verdict"):
+        _adapter(server, tmp_path, output_retries=1).evaluate(Prompt(template), Session())
+
+
+def test_the_turn_cap_ends_it(tmp_path: Path) -> None:
+    """More turns than allowed end with the name of the argument to raise."""
+    turns = [call(WINK + "keep", text=str(number)) for number in range(5)]
+    session = Session()
+    with LoopbackServer(*turns) as server, pytest.raises(PromptEvaluationError, match="max_turns=") as caught:
+        _adapter(server, tmp_path, max_turns=2).evaluate(_prompt(KEEP), session)
+    history = history_of(caught.value)
+    assert history is not None
+    _all_answered(history)
+
+
+@pytest.mark.parametrize(("code", "hint"), [(401, "ANTHROPIC_API_KEY"), (404, "model="), (500, "500")])
+def test_errors_of_the_service_name_the_fix(tmp_path: Path, code: int, hint: str) -> None:
+    """What the service refuses becomes an error of phase "request" that says what to do."""
+    turns = [Status(code, {"type": "api_error", "message": "It failed."})] * 12
+    session = Session()
+    with LoopbackServer(*turns) as server, pytest.raises(PromptEvaluationError, match=hint) as caught:
+        _adapter(server, tmp_path).evaluate(_prompt(KEEP), session)
+    assert caught.value.phase == "request"
+    assert [event.stop_reason for event in session[PromptExecuted].all()] == ["error"]
+
+
+def test_the_budget_refuses_calls_and_ends_it(tmp_path: Path) -> None:
+    """Once the tokens are spent the evaluation ends with phase "budget"."""
+    template = PromptTemplate[Verdict](ns="t", key="v", sections=[MarkdownSection(title="Task", template="Fine?")])
+    with (
+        LoopbackServer(say("Yes!"), say("Yes!"), say("Yes!")) as server,
+        pytest.raises(PromptEvaluationError) as caught,
+    ):
+        _adapter(server, tmp_path).evaluate(Prompt(template), Session(), budget=Budget(max_total_tokens=12))
+    assert caught.value.phase == "budget"
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    """Text as it comes, calls as they start and end."""
+    seen: list[Any] = []
+    with LoopbackServer(
+        [say("Let me see."), call(WINK + "keep", text="good").with_id("c1")], say("All done, truly.")
+    ) as server:
+        _adapter(server, tmp_path).evaluate(_prompt(KEEP), Session(), on_event=seen.append)
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "Let me see.All done, truly."
+    assert [event.call_id for event in seen if isinstance(event, CallStarted)] == ["c1"]
+    assert [(event.call_id, event.outcome, event.kept) for event in seen if isinstance(event, CallFinished)] == [
+        ("c1", "succeeded", True)
+    ]
+
+
+def test_an_earlier_conversation_is_told_as_text(tmp_path: Path) -> None:
+    """`history=` reaches the model, and the new history holds both."""
+    with LoopbackServer(say("My name is Ada.")) as server:
+        first: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(_prompt(text="Who are you?"), Session())
+    with LoopbackServer(say("Ada, as I said.")) as server:
+        prompt = _prompt(text="Who again?")
+        second: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(prompt, Session(), history=first.history)
+        said = str(server.received[0].body["messages"])
+    assert "My name is Ada." in said
+    assert "Who again?" in said
+    assert len(second.history.messages) == 4
+
+
+def test_an_evaluation_inside_a_running_event_loop(tmp_path: Path) -> None:
+    """`evaluate` also works where an event loop is busy."""
+
+    async def main() -> str:
+        with LoopbackServer(say("Hi.")) as server:
+            return _adapter(server, tmp_path).evaluate(_prompt(), Session()).text
+
+    assert asyncio.run(main()) == "Hi."
+
+
+def test_native_tools_that_write_need_watched_files(tmp_path: Path, root: Path) -> None:
+    """Without a filesystem that sees other programs' changes nothing could be undone, so it is refused."""
+    with LoopbackServer() as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Bash"])
+        with pytest.raises(ValueError, match='watch="scan"'):
+            adapter.evaluate(_prompt(), Session())
+        with HostFilesystem(root) as unwatched, pytest.raises(ValueError, match='watch="scan"'):
+            adapter.evaluate(_prompt().bind(resources={Filesystem: unwatched}), Session())
+
+
+def test_what_cannot_be_undone_is_refused_at_once(tmp_path: Path) -> None:
+    """Subagents and manual mode are refused when the adapter is built; a single turn cannot be asked for."""
+    with LoopbackServer() as server:
+        with pytest.raises(ValueError, match="Task"):
+            _adapter(server, tmp_path, native_tools=["Task"])
+        with pytest.raises(ValueError, match="manual"):
+            _adapter(server, tmp_path, manual=True)
+        adapter = _adapter(server, tmp_path)
+        with pytest.raises(TypeError, match="evaluate"):
+            adapter.ask(None)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ValueError, match="manual mode"):
+            adapter.evaluate(_prompt(), Session(), tool_results=[])
+
+
+def test_a_missing_sdk_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra, building the adapter says how to install it."""
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
+    with pytest.raises(ImportError, match=r"pip install 'weakincentives\[claude-agent-sdk\]'"):
+        ClaudeAgentSDKAdapter()

