@@ -116,7 +116,7 @@ def test_the_older_demonstrations_are_still_there(capsys: pytest.CaptureFixture[
 
 
 def test_the_picture_is_the_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--svg` draws the trace in colour into a file."""
+    """`--svg` draws the trace in colour into a file, each time the same; the one in the documentation is current."""
     pytest.importorskip("rich")
     file = tmp_path / "demo.svg"
     assert main(["demo", "--svg", str(file)]) == 0
@@ -124,6 +124,8 @@ def test_the_picture_is_the_trace(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert text.startswith("<svg")
     assert "patch_and_test" in text
     assert str(tmp_path) not in text
+    drawn = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
+    assert drawn.read_text() == text, "draw it anew: wink demo --svg docs/images/demo.svg"
     assert "drawn into" in capsys.readouterr().out
 
 

@@ -42,13 +42,14 @@ class RichTrace:
         else:
             self._console = Console(file=stream, highlight=False)
         self._live = self._console.is_terminal and not recording
+        self._timed = not recording  # the same trace is the same picture
         self._status: Status | None = None
         self._views = CallViews()
         self._text: list[str] = []
 
     def svg(self, title: str) -> str:
         """What was shown, as a picture."""
-        return self._console.export_svg(title=title, clear=False)
+        return self._console.export_svg(title=title, clear=False, unique_id="wink")
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
@@ -82,7 +83,8 @@ class RichTrace:
         """See `Trace`."""
         self._said()
         self._stop()
-        self._console.print(Text(f"\n{usage_text(usage, turns, seconds)}", style="bright_black"))
+        text = usage_text(usage, turns, seconds if self._timed else None)
+        self._console.print(Text(f"\n{text}", style="bright_black"))
 
     def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
         """See `Trace`."""
@@ -113,7 +115,7 @@ class RichTrace:
         row = Table.grid(expand=True, padding=(0, 1))
         row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         row.add_column(justify="right", no_wrap=True)
-        took = f"  {view.milliseconds:,.0f} ms" if view.milliseconds >= 1 else ""
+        took = f"  {view.milliseconds:,.0f} ms" if self._timed and view.milliseconds >= 1 else ""
         row.add_row(
             head, Text.assemble((note, f"bold {style}" if view.tone != "ok" else "green"), (took, "bright_black"))
         )

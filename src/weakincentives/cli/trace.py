@@ -154,11 +154,12 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def usage_text(usage: TokenUsage, turns: int, seconds: float) -> str:
+def usage_text(usage: TokenUsage, turns: int, seconds: float | None) -> str:
     """What a run took, in words."""
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out" if usage.total else "no tokens"
     cached = f" ({usage.cached:,} cached)" if usage.cached else ""
-    return f"{turns} turns, {tokens}{cached}, {seconds:.1f} s"
+    took = "" if seconds is None else f", {seconds:.1f} s"
+    return f"{turns} {'turn' if turns == 1 else 'turns'}, {tokens}{cached}{took}"
 
 
 @final
