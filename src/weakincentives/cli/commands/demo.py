@@ -32,6 +32,7 @@ watch that the list and the log agree all the same."""
 _NEXT = (
     "What to try next:",
     "  wink demo --model openai:NAME           # the same job with a real model; also anthropic:NAME, litellm:NAME",
+    "  wink demo --model local                 # a small model on this machine; first: wink model fetch",
     "  wink demo arguments                     # what a model reads when its arguments are wrong",
     "  wink demo deployment                    # a prompt with its tools and policies",
     "  wink run AGENT.py --model openai:NAME   # your own agent; wink check and wink tools look at it",
