@@ -239,9 +239,7 @@ def test_ledger_heartbeat_run_context_and_listener_reach_the_evaluation() -> Non
         runs.append(params.text)
         return ToolResult.ok("paid")
 
-    tool = Tool[Params, str](
-        name="pay", description="Pay.", handler=pay, idempotency=IdempotencyConfig(scope="global")
-    )
+    tool = Tool[Params, str](name="pay", description="Pay.", handler=pay, idempotency=IdempotencyConfig(scope="global"))
 
     class Loop(Asking):
         def prepare(self, request: str) -> tuple[Prompt[Any], Session]:
