@@ -11,7 +11,7 @@ TESTS  ?= -n 2 --dist loadfile
 $(VENV)/.run: $(SETUP)
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) -e .
+	@$(PIP) -e '.[cli]'
 	@touch $@
 
 $(VENV)/.test: $(SETUP) | $(VENV)/.run
@@ -31,7 +31,7 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest -m "not torture" $(TESTS)
 
 torture: $(VENV)/.test
-	@$(BIN)/python -m pytest -m torture $(TESTS) --timeout 1800
+	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 tests
 
 check: lint types layers dead docs coverage
 

@@ -17,15 +17,6 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith(f"wink {__version__} (Python 3.")
 
 
-def test_demo_shows_good_and_bad_calls(capsys: pytest.CaptureFixture[str]) -> None:
-    """`wink demo` prints schema, accepted calls and refusals, and succeeds."""
-    assert main(["demo"]) == 0
-    out = capsys.readouterr().out
-    assert "limit: Expected type integer, got string '10'" in out
-    assert "did you mean 'limit'?" in out
-    assert "Maximum results to return (1-100)." in out
-
-
 def test_wrong_use_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown command exits with 2 and says what there is."""
     with pytest.raises(SystemExit) as caught:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
 from . import commands
+from .usage import WrongUseError
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,14 +31,26 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one `wink` command; the exit code is 0 for success, 1 for failure, 2 for wrong use."""
     arguments = build_parser().parse_args(argv)
+    _quiet_logs(verbose=getattr(arguments, "verbose", False))
     try:
         return arguments.run(arguments)
+    except WrongUseError as error:
+        print(f"wink {arguments.command}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("wink: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader went away, as `wink ... | head` does
         sys.stderr.close()
         return 0
+
+
+def _quiet_logs(*, verbose: bool) -> None:
+    """What a command shows, it shows itself; logs are for those who ask for them."""
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    else:
+        logging.getLogger("weakincentives").addHandler(logging.NullHandler())
 
 
 __all__ = ["build_parser", "main"]

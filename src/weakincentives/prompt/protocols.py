@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -57,8 +57,12 @@ class RenderedPromptProtocol(Protocol[OutputT_co]):
 class ProviderAdapterProtocol(Protocol[OutputT_co]):
     """Whoever talks to the model and runs its tool calls."""
 
-    def evaluate(self, prompt: Any, session: Any, **options: Any) -> Any:
-        """Run the whole tool loop for a prompt; the response's `output` is of the prompt's output type."""
+    @property
+    def evaluate(self) -> Callable[..., Any]:
+        """`evaluate(prompt, session, **options)` runs the whole tool loop for a prompt.
+
+        The response's `output` is of the prompt's output type. The options are each adapter's own, by name.
+        """
         ...
 
 

@@ -4,8 +4,10 @@ from ..prompt.events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
+from .batch import LoopProgress, LoopResult
 from .call import ToolCall, ToolReply
 from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
+from .loop import LoopResponse, MainLoop, MainLoopConfig
 from .redaction import redact
 from .tracker import PendingToolTracker
 from .transactions import (
@@ -26,6 +28,11 @@ __all__ = [
     "InProcessDispatcher",
     "Ledger",
     "LedgerEntry",
+    "LoopProgress",
+    "LoopResponse",
+    "LoopResult",
+    "MainLoop",
+    "MainLoopConfig",
     "Outcome",
     "PendingToolTracker",
     "PostgresEffectLedger",

@@ -1,0 +1,42 @@
+"""`wink run TARGET`: one request to an agent of yours, with a trace of what it does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+
+def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the subcommand."""
+    parser = subcommands.add_parser("run", help="run a MainLoop or a prompt of yours")
+    parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")
+    parser.add_argument("--request", metavar="JSON", help="the loop's request or the prompt's params; - reads it")
+    parser.add_argument("--workspace", metavar="DIR", help="a folder that the agent's tools get as their files")
+    parser.add_argument("--model", metavar="MODEL", help="scripted, openai:NAME, anthropic:NAME, litellm:NAME, local")
+    parser.add_argument("--dry-run", action="store_true", help="show what the model would read; ask nobody")
+    parser.add_argument("--plain", action="store_true", help="a trace without colours")
+    parser.add_argument("--json", action="store_true", help="a trace of one JSON object a line")
+    parser.add_argument("--verbose", action="store_true", help="show what WINK logs, with tracebacks of handlers")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run it: the trace goes to stderr, the answer to stdout; 1 when there is no answer."""
+    from ..loading import load  # noqa: PLC0415 - see `main.build_parser`
+    from ..requests import read_request  # noqa: PLC0415
+    from ..running import Running  # noqa: PLC0415
+    from ..traces import make_trace  # noqa: PLC0415
+
+    loaded = load(arguments.target)
+    request = read_request(arguments.request)
+    running = Running(loaded, request, arguments.workspace)
+    if arguments.dry_run:
+        print(running.dry())
+        return 0
+    trace = make_trace(plain=arguments.plain, as_json=arguments.json, stream=sys.stderr)
+    answer: Any = running.run(arguments.model, trace)
+    if answer is None:
+        return 1
+    print(answer)
+    return 0

@@ -1,0 +1,44 @@
+"""`wink tools TARGET`: the tools a model would be offered, with their schemas."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+
+def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the subcommand."""
+    parser = subcommands.add_parser("tools", help="print an agent's tools and their schemas")
+    parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")
+    parser.add_argument("--request", metavar="JSON", help="the request, where the tools depend on one; - reads it")
+    parser.add_argument("--json", action="store_true", help="print one JSON array")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the tools."""
+    from ...adapters.tool_spec import tool_spec  # noqa: PLC0415 - see `main.build_parser`
+    from ...errors import WinkError  # noqa: PLC0415
+    from ..loading import load  # noqa: PLC0415
+    from ..prompts import prompt_and_session  # noqa: PLC0415
+    from ..requests import read_request  # noqa: PLC0415
+    from ..usage import WrongUseError  # noqa: PLC0415
+
+    prompt, session = prompt_and_session(load(arguments.target), read_request(arguments.request))
+    try:
+        specs = [tool_spec(tool) for tool in prompt.tools(session=session)]
+    except WinkError as error:
+        raise WrongUseError(f"{error} (give params with --request)") from None
+    if arguments.json:
+        print(json.dumps([spec._asdict() for spec in specs], indent=2, ensure_ascii=False))
+        return 0
+    for spec in specs:
+        print(f"{spec.name}{'  (read-only)' if spec.read_only else ''}")
+        print("\n".join(f"  {line}".rstrip() for line in spec.text.splitlines()))
+        policies = ", ".join(type(policy).__name__ for policy in prompt.policies_for(spec.name))
+        if policies:
+            print(f"  policies: {policies}")
+        print("\n".join(f"    {line}" for line in json.dumps(spec.schema, indent=2, ensure_ascii=False).splitlines()))
+        print()
+    print(f"{len(specs)} tools of the prompt {prompt.name!r}")
+    return 0

@@ -1,0 +1,140 @@
+"""Finding what a command line names: `agent.py`, `agent.py:review`, `package.module:Loop`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+
+from ..prompt import Prompt, PromptTemplate
+from ..runtime import MainLoop
+from .usage import WrongUseError
+
+Target = type[MainLoop[Any, Any]] | MainLoop[Any, Any] | PromptTemplate[Any] | Prompt[Any]
+
+
+class Loaded(NamedTuple):
+    """What was named, where it stands, and the module around it."""
+
+    name: str
+    target: Target
+    module: ModuleType
+
+
+def load(text: str) -> Loaded:
+    """The loop or prompt that `PATH_OR_MODULE[:name]` names; without a name, the only one there is.
+
+    `WrongUseError` when there is no such file, module or name, when importing it raises, and when there are several.
+    """
+    place, name = _split(text)
+    module = _import_file(Path(place)) if _is_path(place) else _import_module(place)
+    found = _candidates(module)
+    if name:
+        target = getattr(module, name, None)
+        if target is None:
+            raise WrongUseError(f"{place} has no {name!r}{_listed(found, '; it has')}")
+        if not _is_target(target):
+            raise WrongUseError(
+                f"{name} in {place} is a {type(target).__name__}; name a MainLoop, a PromptTemplate or a Prompt"
+                f"{_listed(found, ', such as')}"
+            )
+        return Loaded(name, target, module)
+    loops = {key: value for key, value in found.items() if not isinstance(value, PromptTemplate | Prompt)}
+    choice = loops or found
+    if not choice:
+        raise WrongUseError(f"{place} defines no MainLoop, PromptTemplate or Prompt")
+    if len(choice) > 1:
+        raise WrongUseError(f"{place} defines several{_listed(choice, ':')}; choose one: {place}:{next(iter(choice))}")
+    name, target = next(iter(choice.items()))
+    return Loaded(name, target, module)
+
+
+def _split(text: str) -> tuple[str, str]:
+    place, colon, name = text.rpartition(":")
+    if not colon or not (name.isidentifier() or not name):
+        return text, ""
+    return place, name
+
+
+def _is_path(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or Path(place).is_file()
+
+
+def _import_file(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise WrongUseError(f"{path} is a directory; name the Python file in it")
+    if not path.is_file():
+        raise WrongUseError(f"there is no file {path}")
+    name = path.stem if path.stem.isidentifier() else "wink_target"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise WrongUseError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    sys.path.insert(0, str(path.parent.resolve()))
+    _guarded(str(path), lambda: spec.loader.exec_module(module))  # pyright: ignore[reportOptionalMemberAccess]
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return _guarded(name, lambda: import_module(name))
+    except ModuleNotFoundError as error:
+        raise WrongUseError(f"there is no module {error.name!r}, and no file {name}") from None
+
+
+def _guarded(place: str, load: Any) -> Any:
+    """Run a user's module; what it raises is told with the line it comes from."""
+    try:
+        return load()
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(f"{error.name}.")):
+            raise
+        raise WrongUseError(f"{place} could not be imported: {error}{_where(error)}") from None
+    except SystemExit as error:
+        raise WrongUseError(f"{place} ended the program when it was imported (exit code {error.code})") from None
+    except Exception as error:  # noqa: BLE001 - users' code
+        raise WrongUseError(f"{place} could not be imported: {type(error).__name__}: {error}{_where(error)}") from None
+
+
+def _where(error: BaseException) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    if len(frames) < 2:  # the first is ours
+        return ""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+
+
+def _candidates(module: ModuleType) -> dict[str, Target]:
+    """Loops defined in the module, and the prompts it has, by name; the same object under two names once."""
+    found: dict[str, Target] = {}
+    seen: set[int] = set()
+    for name, value in vars(module).items():
+        if name.startswith("_") or not _is_target(value) or id(value) in seen:
+            continue
+        if isinstance(value, type) and value.__module__ != module.__name__:
+            continue
+        seen.add(id(value))
+        found[name] = value
+    instances = {type(value) for value in found.values() if isinstance(value, MainLoop)}
+    return {name: value for name, value in found.items() if value not in instances}
+
+
+def _is_target(value: Any) -> bool:
+    if isinstance(value, type):
+        return issubclass(value, MainLoop) and not inspect.isabstract(cast(object, value))
+    return isinstance(value, MainLoop | PromptTemplate | Prompt)
+
+
+def _listed(found: Mapping[str, object], words: str) -> str:
+    return f"{words} {', '.join(found)}" if found else ""
+
+
+__all__ = ["Loaded", "Target", "load"]

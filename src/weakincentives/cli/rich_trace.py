@@ -1,0 +1,152 @@
+"""The trace in colour, live: a spinner while something runs. Needs the extra `cli`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import TextIO, final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..budget import TokenUsage
+from .trace import CallView, CallViews, usage_text
+
+_WIDTH = 100
+_STYLES = {
+    "ok": "green",
+    "refused": "magenta",
+    "undone": "yellow",
+    "failed": "red",
+    "said": "default",
+    "note": "cyan",
+    "dim": "bright_black",
+    "plus": "green",
+    "minus": "red",
+}
+_MARKS = {"ok": "✓", "refused": "✗", "undone": "↺", "failed": "✗"}
+
+
+@final
+class RichTrace:
+    """Colours for a terminal; `recording` draws for a picture instead, which `svg` gives."""
+
+    def __init__(self, stream: TextIO | None = None, *, recording: bool = False) -> None:
+        if recording:
+            self._console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True)
+        else:
+            self._console = Console(file=stream, highlight=False)
+        self._live = self._console.is_terminal and not recording
+        self._timed = not recording  # the same trace is the same picture
+        self._status: Status | None = None
+        self._views = CallViews()
+        self._text: list[str] = []
+
+    def svg(self, title: str) -> str:
+        """What was shown, as a picture."""
+        return self._console.export_svg(title=title, clear=False, unique_id="wink")
+
+    def heading(self, title: str, text: str) -> None:
+        """See `Trace`."""
+        panel = Panel(
+            Text(text), title=Text(title, style="bold"), title_align="left", border_style="cyan", expand=False
+        )
+        self._console.print(panel)
+
+    def event(self, event: ProgressEvent) -> None:
+        """See `Trace`."""
+        if not isinstance(event, TextDelta):
+            self._said()
+        match event:
+            case TurnStarted(number):
+                self._console.print(Text(f"\nturn {number}", style="bold cyan"))
+                self._wait("asking the model")
+            case TextDelta(text):
+                self._text.append(text)
+            case CallStarted():
+                self._views.started(event)
+                self._wait(f"running {event.tool_name}")
+            case CallFinished():
+                self._stop()
+                self._call(self._views.finished(event))
+            case Retrying(reason, attempt, delay):
+                self._note(f"attempt {attempt} failed, waiting {delay:.1f} s: {reason}")
+            case SectionsOpened(keys):
+                self._note(f"opened sections: {', '.join(keys)}")
+
+    def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
+        """See `Trace`."""
+        self._said()
+        self._stop()
+        text = usage_text(usage, turns, seconds if self._timed else None)
+        self._console.print(Text(f"\n{text}", style="bright_black"))
+
+    def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
+        """See `Trace`."""
+        self._stop()
+        self._console.print(Text(f"\n{title}", style="bold"))
+        for text, ok in checks:
+            mark = Text(" ✓ ", style="bold green") if ok else Text(" ✗ ", style="bold red")
+            self._console.print(mark + Text(text, style="default" if ok else "red"))
+
+    def closing(self, lines: Iterable[str]) -> None:
+        """See `Trace`."""
+        self._console.print()
+        for line in lines:
+            command, gap, text = line.partition("  #")
+            shown = Text(command, style="cyan") if command.startswith("  ") else Text(command)
+            self._console.print(shown + Text(f"{gap}{text}", style="bright_black"))
+
+    # Inside.
+
+    def _call(self, view: CallView) -> None:
+        style = _STYLES[view.tone]
+        head = Text.assemble(
+            (f"{_MARKS[view.tone]} ", f"bold {style}"), (view.tool, "bold"), (f"  {view.arguments}", "default")
+        )
+        note = view.changed and f"changed {view.changed}"
+        if view.tone != "ok":
+            note = ": ".join(part for part in (view.verdict, view.changed) if part)
+        row = Table.grid(expand=True, padding=(0, 1))
+        row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        row.add_column(justify="right", no_wrap=True)
+        took = f"  {view.milliseconds:,.0f} ms" if self._timed and view.milliseconds >= 1 else ""
+        row.add_row(
+            head, Text.assemble((note, f"bold {style}" if view.tone != "ok" else "green"), (took, "bright_black"))
+        )
+        self._console.print(Padding(row, (0, 0, 0, 2)))
+        for line in view.body:
+            self._console.print(Padding(Text(line.text, style=_STYLES[line.tone]), (0, 0, 0, 6)))
+
+    def _said(self) -> None:
+        text = "".join(self._text).strip()
+        self._text.clear()
+        if text:
+            self._stop()
+            self._console.print(Padding(Text(text, style="italic"), (0, 0, 0, 2)))
+
+    def _note(self, text: str) -> None:
+        self._stop()
+        self._console.print(Padding(Text(text, style=_STYLES["note"]), (0, 0, 0, 2)))
+
+    def _wait(self, text: str) -> None:
+        if not self._live:
+            return
+        if self._status is None:
+            self._status = self._console.status(Text(text, style="bright_black"))
+            self._status.start()
+        else:
+            self._status.update(Text(text, style="bright_black"))
+
+    def _stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+__all__ = ["RichTrace"]

@@ -1,0 +1,105 @@
+"""What `wink run` does: a user's loop or prompt, a model, perhaps a folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+from typing import Any, cast
+
+from ..adapters import PromptResponse
+from ..errors import PromptEvaluationError, PromptRenderError, PromptValidationError, RollbackError, WinkError
+from ..filesystem import Filesystem, HostFilesystem
+from ..prompt import Prompt, PromptTemplate
+from ..runtime import MainLoop
+from ..serde import dump_json
+from ..session import Session
+from ..testing import ScriptedAdapter
+from .loading import Loaded
+from .models import FORMS, make_adapter
+from .prompts import make_loop, prompt_and_session
+from .requests import prompt_for, request_for
+from .trace import Trace
+from .usage import WrongUseError
+
+
+class Running:
+    """One request to what was loaded. A workspace is opened for the run and closed after it; what was written stays."""
+
+    def __init__(self, loaded: Loaded, request: str | None, workspace: str | None) -> None:
+        if workspace is not None and not Path(workspace).is_dir():
+            raise WrongUseError(f"--workspace: there is no directory {workspace}")
+        self._loaded = loaded
+        self._request = request
+        self._workspace = workspace
+
+    def dry(self) -> str:
+        """What the model would read."""
+        prompt, session = prompt_and_session(self._loaded, self._request)
+        try:
+            prompt.install(session)
+            rendered = prompt.render(session=session)
+        except (PromptRenderError, PromptValidationError) as error:
+            raise WrongUseError(f"{error} (give params with --request)") from None
+        tools = ", ".join(tool.name for tool in rendered.tools) or "none"
+        return f"{rendered.text}\n\n---\nTools: {tools}\nNobody was asked and nothing was run."
+
+    def run(self, model: str | None, trace: Trace) -> str | None:
+        """The answer, as text or as JSON where the prompt has an output type; None when there is none."""
+        began = monotonic()
+        with ExitStack() as stack:
+            execute = self._prepared(model, stack, trace)
+            try:
+                response = execute()
+            except (PromptRenderError, PromptValidationError) as error:
+                raise WrongUseError(f"{error}") from None
+            except (PromptEvaluationError, RollbackError) as error:
+                print(f"wink run: {error}", file=sys.stderr)
+                return None
+            except WinkError as error:
+                print(f"wink run: {type(error).__name__}: {error}", file=sys.stderr)
+                return None
+            trace.usage(response.usage, response.turns, monotonic() - began)
+        if response.output is None or isinstance(response.output, str):
+            return response.text
+        return dump_json(response.output)
+
+    def _prepared(self, model: str | None, stack: ExitStack, trace: Trace) -> Callable[[], PromptResponse[Any]]:
+        target = self._loaded.target
+        resources: dict[Any, object] = {}
+        if self._workspace is not None:
+            resources[Filesystem] = stack.enter_context(HostFilesystem(self._workspace))
+        if isinstance(target, PromptTemplate | Prompt):
+            prompt = prompt_for(target, self._request).bind(resources=resources)
+            adapter = self._adapter(model, stack)
+            return lambda: adapter.evaluate(prompt, Session(), on_event=trace.event)
+        cls = type(target) if isinstance(target, MainLoop) else target
+        request = request_for(cls, self._request)
+        if isinstance(target, MainLoop):
+            loop = target
+            if model is not None:
+                loop.adapter = self._adapter(model, stack)
+        else:
+            loop = make_loop(self._loaded, self._adapter(model, stack))
+        return lambda: cast("PromptResponse[Any]", loop.execute(request, resources=resources, on_event=trace.event)[0])
+
+    def _adapter(self, model: str | None, stack: ExitStack) -> Any:
+        if model is None:
+            raise WrongUseError(f"{self._loaded.name} needs a model: --model with one of: {FORMS}")
+        if model != "scripted":
+            adapter = make_adapter(model)
+            if hasattr(adapter, "close"):
+                stack.callback(adapter.close)
+            return adapter
+        script = getattr(self._loaded.module, "SCRIPT", None)
+        if not isinstance(script, Sequence) or isinstance(script, str):
+            raise WrongUseError(
+                "--model scripted plays the module's SCRIPT, a list of say(...) and call(...) from "
+                "weakincentives.testing; it has none"
+            )
+        return ScriptedAdapter(*cast("Sequence[Any]", script))
+
+
+__all__ = ["Running"]

@@ -1,0 +1,250 @@
+"""`wink run`, `wink tools`, `wink check`: agents of users."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weakincentives.cli import main
+
+AGENTS = str(Path(__file__).with_name("agents.py"))
+ADA = '{"name": "Ada"}'
+NOBODY = '{"name": "nobody"}'
+
+
+def wink(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_run_shows_a_trace_and_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """The trace goes to stderr, so that a pipe gets the answer alone."""
+    code, out, err = wink(capsys, "run", f"{AGENTS}:Greeter", "--model", "scripted", "--request", ADA)
+    assert (code, out) == (0, '{"verdict": "fine"}\n')
+    assert "turn 1\n  > Let me see.\n  ok       add(x=4)\n" in err
+    assert "2 turns, no tokens" in err
+
+
+def test_run_takes_templates_and_typed_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A template is run as it is; its output type comes out as JSON."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + '\nSCRIPT = [say(\'{"verdict": "fine"}\')]\n')
+    code, out, _ = wink(capsys, "run", f"{file}:reviewer", "--model", "scripted", "--json")
+    assert code == 0
+    assert json.loads(out) == {"verdict": "fine"}
+
+
+def test_run_traces_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` writes one object a line."""
+    code, _, err = wink(capsys, "run", f"{AGENTS}:greeter", "--model", "scripted", "--request", ADA, "--json")
+    assert code == 0
+    kinds = [json.loads(line)["kind"] for line in err.splitlines()]
+    assert kinds == ["turn", "text", "call", "answer", "turn", "text", "usage"]
+
+
+def test_run_gives_a_workspace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`--workspace` binds a folder as the tools' files; what a successful call wrote stays."""
+    agent, folder = tmp_path / "agent.py", tmp_path / "work"
+    folder.mkdir()
+    agent.write_text(Path(AGENTS).read_text() + "\nSCRIPT = [call('note', x=5), say('done')]\n")
+    code, out, err = wink(
+        capsys, "run", f"{agent}:Talker", "--model", "scripted", "--request", "hello", "--workspace", str(folder)
+    )
+    assert (code, out) == (0, "done\n"), err
+    assert "[changed: note.txt]" in err
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"note.txt": "5"}
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".wink")] == []
+
+
+def test_run_reads_the_request_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--request -` reads it."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(ADA))
+    code, out, _ = wink(capsys, "run", f"{AGENTS}:Greeter", "--dry-run", "--request", "-")
+    assert code == 0
+    assert "Greet Ada." in out
+
+
+def test_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--dry-run` prints what the model would read, without any model."""
+    code, out, _ = wink(
+        capsys, "run", f"{AGENTS}:two", "--dry-run", "--request", '{"Who": {"name": "Ada"}, "Where": {"town": "Paris"}}'
+    )
+    assert code == 0
+    assert "Ada" in out
+    assert "Paris" in out
+    code, out, _ = wink(capsys, "run", f"{AGENTS}:plain", "--dry-run", "--request", "costs $5")
+    assert "## 2. Request\n\ncosts $5" in out
+    assert "Tools: note" in out
+
+
+def test_an_evaluation_that_ends_without_an_answer_exits_with_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The error is one line on stderr."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + "\nSCRIPT = [RuntimeError('the line is dead')]\n")
+    code, out, err = wink(capsys, "run", f"{file}:plain", "--model", "scripted")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("wink run: scripted could not be asked. RuntimeError: the line is dead")
+    assert "Traceback" not in err
+
+
+def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """An instance runs without `--model`, which replaces its adapter when given; its class is not a second choice."""
+    file = tmp_path / "agent.py"
+    text = Path(AGENTS).read_text().replace("class Talker", "class _Talker")
+    text += (
+        "\nfrom weakincentives.testing import ScriptedAdapter"
+        "\nloop = Greeter(adapter=ScriptedAdapter(say('its own')))\n"
+    )
+    file.write_text(text)
+    assert wink(capsys, "run", str(file), "--request", ADA)[:2] == (0, "its own\n")
+    assert wink(capsys, "run", str(file), "--request", ADA, "--model", "scripted")[:2] == (0, '{"verdict": "fine"}\n')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "nope.py"], "there is no file nope.py"),
+        (["run", "no.such.module"], "there is no module 'no', and no file no.such.module"),
+        (["run", "/"], "/ is a directory; name the Python file in it"),
+        (["run", f"{AGENTS}:nope"], "has no 'nope'; it has greeter, plain, two, unsound, reviewer, Greeter, Talker"),
+        (["run", f"{AGENTS}:NOT_AN_AGENT"], "is a int; name a MainLoop, a PromptTemplate or a Prompt"),
+        (["run", AGENTS], "defines several: Greeter, Talker; choose one: "),
+        (["run", "json"], "json defines no MainLoop, PromptTemplate or Prompt"),
+        (["run", f"{AGENTS}:Greeter", "--request", "{bad"], "--request is no JSON: Expecting property name"),
+        (["run", f"{AGENTS}:Greeter", "--request", '{"nam": 1}'], "--request is no Who: name: Missing required field"),
+        (["run", f"{AGENTS}:Greeter", "--request", NOBODY, "--dry-run"], "Greeter.prepare() raised LookupError"),
+        (["run", f"{AGENTS}:Greeter", "--request", ADA], "Greeter needs a model: --model with one of: scripted, "),
+        (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "requests of the type Who: give one with --request"),
+        (["run", f"{AGENTS}:greeter", "--model", "scripted"], "it needs a Who"),
+        (["run", f"{AGENTS}:greeter", "--dry-run"], "it needs a Who"),
+        (["run", f"{AGENTS}:two", "--request", '{"What": 1}'], "--request takes an object with the keys Who, Where"),
+        (["run", f"{AGENTS}:plain", "--model", "gpt"], "there is no model 'gpt'; use one of: scripted, openai:NAME"),
+        (["run", f"{AGENTS}:plain", "--model", "openai"], "--model openai needs a name: --model openai:NAME"),
+        (["run", f"{AGENTS}:plain", "--model", "openai:gpt"], "OPENAI_API_KEY is not set; run: export OPENAI_API_KEY"),
+        (["run", f"{AGENTS}:plain", "--workspace", "/nowhere"], "--workspace: there is no directory /nowhere"),
+        (["tools", "nope.py"], "there is no file nope.py"),
+        (["check", "nope.py"], "there is no file nope.py"),
+        (["demo", "--model", "anthropic:x"], "ANTHROPIC_API_KEY is not set"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(AGENTS, "A"),
+)  # fmt: skip
+def test_wrong_use_says_what_to_do(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every wrong use exits with 2 and one message that names the command and the fix, without a traceback."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    code, out, err = wink(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"wink {arguments[0]}: ")
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_a_module_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Whatever a user's module does on import, the message says where."""
+    file = tmp_path / "agent.py"
+    for text, expected in (
+        ("x = 1\n1/0\n", f"could not be imported: ZeroDivisionError: division by zero ({file}, line 2)"),
+        ("import nothing_like_this\n", "could not be imported: No module named 'nothing_like_this'"),
+        ("def (:\n", "could not be imported: SyntaxError"),
+        ("raise SystemExit(3)\n", "ended the program when it was imported (exit code 3)"),
+    ):
+        file.write_text(text)
+        code, _, err = wink(capsys, "run", str(file))
+        assert code == 2
+        assert expected in err
+
+
+def test_a_missing_extra_names_the_pip_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter whose package is missing says how to install it."""
+    from weakincentives.cli import models
+
+    row = models.Provider("weakincentives_missing_sdk.adapter", "Adapter", "openai")
+    monkeypatch.setitem(models.PROVIDERS, "openai", row)
+    code, _, err = wink(capsys, "run", f"{AGENTS}:plain", "--model", "openai:x")
+    assert code == 2
+    assert "pip install 'weakincentives[openai]'" in err
+    monkeypatch.setitem(models.PROVIDERS, "none", models.Provider("weakincentives.adapters.none", "X", "none"))
+    assert (
+        "this version of WINK has no adapter for 'none'"
+        in wink(capsys, "run", f"{AGENTS}:plain", "--model", "none:x")[2]
+    )
+
+
+def test_tools_prints_schemas_examples_and_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    """`wink tools` shows what a model is told of each tool; `--json` the same for programs."""
+    code, out, _ = wink(capsys, "tools", f"{AGENTS}:Greeter", "--request", ADA)
+    assert code == 0
+    assert "add  (read-only)\n  Add one.\n" in out
+    assert '- One and one: {"x": 1} -> 2' in out
+    assert "policies: ReadBeforeWritePolicy" in out
+    assert '"description": "What to add to."' in out
+    assert "1 tools of the prompt 'greeter'" in out
+    code, out, _ = wink(capsys, "tools", f"{AGENTS}:plain", "--json")
+    assert [tool["name"] for tool in json.loads(out)] == ["note"]
+
+
+def test_check_tries_every_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sound agent passes; params that are missing are said to be."""
+    code, out, _ = wink(capsys, "check", f"{AGENTS}:greeter")
+    assert code == 0
+    assert "skipped rendering: " in out
+    assert "ok      add: example 'One and one'" in out
+    code, out, _ = wink(capsys, "check", f"{AGENTS}:Greeter", "--request", ADA)
+    assert code == 0
+    assert "ok      renders: " in out
+    assert out.endswith("all is well\n")
+
+
+def test_check_finds_examples_that_raise_and_leaves_effects_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """A handler that raises is wrong, one that answers with an error is noted, a real effect is not run unasked."""
+    code, out, _ = wink(capsys, "check", f"{AGENTS}:unsound")
+    assert code == 1
+    assert "WRONG   broken: example 'Raise' crashed: Internal error: password=" in out
+    assert "hunter2" not in out
+    assert f"({AGENTS}, line " in out
+    assert "note    moody: example 'Ask' answers: Not today." in out
+    assert "skipped pay: its effects are real; --effects runs its examples" in out
+    assert sys.modules["agents"].PAID == []
+    wink(capsys, "check", f"{AGENTS}:unsound", "--effects")
+    assert sys.modules["agents"].PAID == [1]
+
+
+def test_check_takes_everything_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """An example that writes leaves the folder it wrote to as it was."""
+    work, agent = tmp_path / "work", tmp_path / "agent.py"
+    work.mkdir()
+    (work / "kept.txt").write_text("kept")
+    agent.write_text(
+        f"{Path(AGENTS).read_text()}\n"
+        "from weakincentives.filesystem import HostFilesystem\n"
+        f"files = HostFilesystem({str(work)!r})\n"
+        "noting = Prompt(plain).bind(resources={Filesystem: files})\n"
+    )
+    code, out, _ = wink(capsys, "check", f"{agent}:noting")
+    assert code == 0, out
+    assert "ok      note: example 'Note it'" in out
+    assert [path.name for path in work.iterdir()] == ["kept.txt"]
+
+
+def test_help_is_quick() -> None:
+    """`wink --help` imports nothing heavy."""
+    code = (
+        "import sys; from weakincentives.cli.main import build_parser; build_parser();"
+        "print([name for name in ('pydantic', 'rich', 'asyncio', 'weakincentives.adapters') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
