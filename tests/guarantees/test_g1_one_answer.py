@@ -429,7 +429,7 @@ def test_a_turn_that_ends_the_evaluation_is_answered_first(how: str, tool: str, 
     assert list(found.values()) == ["succeeded", ended, "cancelled", "cancelled"]
     recorded = [event.call_id for event in world.events]
     if (how, tool) == ("ctrl-c", "watch"):  # a reader that is stopped waits for nobody
-        recorded.sort(key=ids.index)
+        recorded.sort(key=lambda call_id: ids.index(str(call_id)))
     assert recorded == ids
 
 
