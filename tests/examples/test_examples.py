@@ -25,6 +25,14 @@ def test_rollback() -> None:
     assert "files: ['config.ini'] 'debug = no\\n'" in out
 
 
+def test_transaction() -> None:
+    """A failed order is neither in the session nor in the files; the log has all three calls."""
+    out = run("transaction.py")
+    assert "-> failed: We have only 10 of these.\n     Order fewer.\n     Nothing was changed: " in out
+    assert "orders: ['tea']\nfiles:  ['orders/tea.txt']\n" in out
+    assert "log:    ['succeeded', 'failed', 'invalid']" in out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_every_example_is_tested(path: Path) -> None:
     """Each example has a test of its own in this folder."""

@@ -422,7 +422,7 @@ def test_a_turn_that_ends_the_evaluation_is_answered_first(how: str, tool: str, 
     ids = [call.id for call in calls]
     ended = "cancelled" if how == "ctrl-c" else "crashed"
     found = {reply.call_id: reply.outcome for reply in answers}
-    if (how, tool, way) == ("ctrl-c", "watch", "aexecute_all"):  # asyncio cancels everything on Ctrl-C in a task
+    if (how, tool) == ("ctrl-c", "watch"):  # what is stopped waits for nobody, and asyncio cancels the other tasks
         assert (sorted(found), len(answers), len(world.events)) == (sorted(ids), 4, 4)
         return
     assert [reply.call_id for reply in answers] == ids

@@ -213,3 +213,32 @@ def test_one_call_after_another_from_tasks() -> None:
     asyncio.run(main())
     assert turns.most == 1
     assert turns.world.session[Note].count() == 21
+
+
+def test_a_writer_waits_for_readers_of_other_threads() -> None:
+    """A writing call that comes while a read-only one runs elsewhere begins when that is over, and not before."""
+    reading, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def read(params: Go) -> ToolResult[Any]:
+        reading.set()
+        go_on.wait(10)
+        order.append("read")
+        return ok()
+
+    def write(params: Go) -> ToolResult[Any]:
+        order.append("write")
+        return ok()
+
+    world = World(make_tool(read, "read", annotations=READ_ONLY), make_tool(write, "write"))
+    reader = threading.Thread(target=world.call, args=("read",))
+    writer = threading.Thread(target=world.call, args=("write",))
+    reader.start()
+    assert reading.wait(10)
+    writer.start()
+    writer.join(0.05)
+    assert order == []
+    go_on.set()
+    reader.join(10)
+    writer.join(10)
+    assert order == ["read", "write"]

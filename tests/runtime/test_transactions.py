@@ -332,3 +332,21 @@ def test_a_failed_undo_lets_others_in() -> None:
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_transaction_that_cannot_begin_lets_others_in() -> None:
+    """When a participant cannot be remembered the transaction does not begin, and nobody waits for it."""
+    world = World(make_tool(act))
+
+    def snapshot() -> int:
+        raise OSError("no room")
+
+    world.counter.snapshot, sound = snapshot, world.counter.snapshot
+    with pytest.raises(OSError, match="no room"), transaction(world.session, world.executor._resources):
+        pytest.fail("it began")
+    world.counter.snapshot = sound
+    thread = threading.Thread(target=world.call)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert world.counter.value == 8

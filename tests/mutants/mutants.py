@@ -1,0 +1,382 @@
+"""Seeded faults in the engine. Each is one replacement in one file; the suite must notice every one of them.
+
+A mutant that no longer applies is an error: adapt it to the new text, so that the fault it seeds stays the same.
+"""
+# ruff: noqa: E501 - the text of the files as it stands
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = [
+    # Transactions.
+    Mutant(
+        "a failed call is not undone",
+        "runtime/settle.py",
+        "    try:\n        savepoint.undo()\n    except RollbackError as error:",
+        "    try:\n        savepoint.keep()\n    except RollbackError as error:",
+    ),
+    Mutant(
+        "the session is not restored",
+        "runtime/transactions.py",
+        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session))',
+        "interrupt: BaseException | None = None",
+    ),
+    Mutant(
+        "resources are not restored",
+        "runtime/transactions.py",
+        "    for part, taken in reversed(snapshot.parts):\n        step",
+        "    for part, taken in ():\n        step",
+    ),
+    Mutant(
+        "the first participant that fails ends the round",
+        "runtime/transactions.py",
+        '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n            return',
+        '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n'
+        '            raise RollbackError("1 of 1", causes=causes)\n            return',
+    ),
+    Mutant(
+        "what was born in a failed call stays",
+        "runtime/transactions.py",
+        "if context is not None and context.mark() != snapshot.mark:",
+        "if context is None:",
+    ),
+    Mutant(
+        "a failed undo is kept quiet",
+        "runtime/transactions.py",
+        "    if causes:\n        listed",
+        "    if causes and False:\n        listed",
+    ),
+    Mutant(
+        "Ctrl-C in a restore is not tried again",
+        "runtime/transactions.py",
+        "    for _ in range(2):\n        try:\n            step()",
+        "    for _ in range(1):\n        try:\n            step()",
+    ),
+    Mutant(
+        "closing keeps what nobody decided about",
+        "runtime/transactions.py",
+        "            if not self._decided:\n                self.undo()",
+        "            if not self._decided:\n                self.keep()",
+    ),
+    Mutant(
+        "snapshots of resources are never released",
+        "runtime/transactions.py",
+        "            if self._parts:\n                _release_parts(self._parts)",
+        "            if self._parts and False:\n                _release_parts(self._parts)",
+    ),
+    Mutant(
+        "locks are never given back",
+        "runtime/transactions.py",
+        "                self._parts = ()\n            self.let_go()",
+        "                self._parts = ()",
+    ),
+    Mutant(
+        "a snapshot that fails leaves the locks taken",
+        "runtime/transactions.py",
+        "        except BaseException:\n            self.let_go()\n            raise",
+        "        except BaseException:\n            raise",
+    ),
+    Mutant(
+        "resources take no part",
+        "runtime/transactions.py",
+        "                if parts:\n                    self._parts = _snapshots(parts)",
+        "                if not parts:\n                    self._parts = _snapshots(parts)",
+    ),
+    Mutant(
+        "validate is not asked",
+        "runtime/transactions.py",
+        "self.committed = error is None and (self._validate is None or bool(self._validate()))",
+        "self.committed = error is None",
+    ),
+    Mutant(
+        "an exception commits the block",
+        "runtime/transactions.py",
+        "self.committed = error is None and (",
+        "self.committed = (error is None or True) and (",
+    ),
+    # Locks.
+    Mutant(
+        "the lock of the session is not taken",
+        "runtime/transactions.py",
+        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
+        "in_order([*map(lock_of, parts)])",
+    ),
+    Mutant(
+        "the locks of files are not taken",
+        "runtime/transactions.py",
+        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
+        "in_order([lock_of(session.owner)])",
+    ),
+    Mutant(
+        "writers share",
+        "runtime/locks.py",
+        "if self._writing or self._waiting or (self._readers and not shared):",
+        "if self._writing or self._waiting:",
+    ),
+    # The fence.
+    Mutant(
+        "the session's handle outlives its call",
+        "runtime/contexts.py",
+        '                cast("Fence", fence).close(reason)',
+        "                pass",
+    ),
+    Mutant(
+        "a handle asked for late works",
+        "runtime/contexts.py",
+        "            if self._over is not None and isinstance(guard, Fence):",
+        "            if False and isinstance(guard, Fence):",
+    ),
+    Mutant(
+        "resources of the call are not closed",
+        "runtime/contexts.py",
+        "            if scope is not None:\n                scope.close()",
+        "            if scope is None:\n                raise AssertionError",
+    ),
+    Mutant(
+        "files are not fenced",
+        "runtime/contexts.py",
+        "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
+        "guarded = self._guarded[resource_type] = found",
+    ),
+    Mutant(
+        "read-only tools get handles that write",
+        "runtime/contexts.py",
+        "Fence(self._around) if self._writes else ReadOnlyGuard",
+        "Fence(self._around) if True else ReadOnlyGuard",
+    ),
+    Mutant(
+        "policies get a context that writes",
+        "runtime/gate.py",
+        "context = CallContext(request, run, False)",
+        "context = CallContext(request, run, True)",
+    ),
+    # Parsing and the gate.
+    Mutant(
+        "an id may come twice",
+        "runtime/parse.py",
+        "if not run.memory.is_new(call_id):",
+        "if not run.memory.is_new(call_id) and False:",
+    ),
+    Mutant(
+        "ids are never forgotten in a new turn",
+        "runtime/run.py",
+        "        self._ids, self._older = {}, {}\n\n",
+        "        pass\n\n",
+    ),
+    Mutant(
+        "a missing id is let through",
+        "runtime/parse.py",
+        "if not isinstance(call_id, str) or not call_id:",
+        "if False:",
+    ),
+    Mutant("a tool without a handler is called", "runtime/parse.py", "if bound.tool.handler is None:", "if False:"),
+    Mutant(
+        "policies are not asked", "runtime/gate.py", "    if bound.policies:\n", "    if bound.policies and False:\n"
+    ),
+    Mutant(
+        "a refusal of a policy is ignored",
+        "runtime/gate.py",
+        "    if text is not None:\n",
+        "    if text is None and False:\n",
+    ),
+    Mutant(
+        "the deadline is not looked at",
+        "runtime/gate.py",
+        "if run.deadline is not None and run.deadline.expired:",
+        "if False:",
+    ),
+    Mutant(
+        "repetitions are not stopped",
+        "runtime/gate.py",
+        "repeats >= tool.max_repeats:",
+        "repeats > 10 * tool.max_repeats:",
+    ),
+    Mutant(
+        "repetitions are stopped too early",
+        "runtime/gate.py",
+        "repeats >= tool.max_repeats:",
+        "repeats + 1 >= tool.max_repeats:",
+    ),
+    Mutant("repetitions are not told", "runtime/reply.py", "_TELL_REPEATS = 3", "_TELL_REPEATS = 4"),
+    # Invoking.
+    Mutant(
+        "ToolValidationError is taken for a bug",
+        "runtime/invoke.py",
+        "if isinstance(error, ToolError):",
+        "if isinstance(error, str):",
+    ),
+    Mutant(
+        "Ctrl-C is swallowed",
+        "runtime/invoke.py",
+        'return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)',
+        'return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, None)',
+    ),
+    Mutant(
+        "the end of the evaluation is swallowed",
+        "runtime/invoke.py",
+        'return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, error)',
+        'return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, None)',
+    ),
+    Mutant("an expansion is swallowed", "runtime/invoke.py", '"expanded", error, error)', '"expanded", error, None)'),
+    Mutant(
+        "any result counts as a success",
+        "runtime/invoke.py",
+        "if type(result) is ToolResult and result.success:",
+        "if type(result) is ToolResult:",
+    ),
+    Mutant(
+        "what is no ToolResult passes",
+        "runtime/invoke.py",
+        "    if not isinstance(result, ToolResult):\n",
+        "    if result is None:\n",
+    ),
+    Mutant(
+        "credentials reach the model",
+        "runtime/invoke.py",
+        "redact(text_of(error)[:_MAX_ERROR_CHARS])",
+        "text_of(error)[:_MAX_ERROR_CHARS]",
+    ),
+    Mutant("errors cannot be hidden", "runtime/invoke.py", "if run.hide_errors:", "if False:"),
+    # Settling.
+    Mutant(
+        "the event of an admitted call is not recorded",
+        "runtime/settle.py",
+        "    _record(event, run, savepoint)\n",
+        "    savepoint.settled = True\n    if event.success:\n        savepoint.keep()\n",
+    ),
+    Mutant(
+        "the event of a refused call is not recorded",
+        "runtime/settle.py",
+        "    finally:\n        _record(event, run)\n",
+        "    finally:\n        pass\n",
+    ),
+    Mutant(
+        "subscribers are not told of refusals",
+        "runtime/settle.py",
+        "    try:\n        run.tell(event)\n",
+        "    try:\n        pass\n",
+    ),
+    Mutant(
+        "a subscriber that fails undoes nothing",
+        "runtime/settle.py",
+        "failed = errors[0][1] if errors else None",
+        "failed = None",
+    ),
+    Mutant(
+        "subscribers hear before the undo",
+        "runtime/settle.py",
+        '    if ran.outcome != "succeeded":\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run)\n',
+        "    event = _event(call, params, ran, text, changes, admitted.started, run)\n"
+        '    if ran.outcome != "succeeded":\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n',
+    ),
+    Mutant(
+        "the value is not routed",
+        "runtime/settle.py",
+        "        if result.value is not None:\n            run.session.route(result.value)\n",
+        "",
+    ),
+    Mutant(
+        "a failed result is routed",
+        "runtime/settle.py",
+        '    if ran.outcome == "succeeded":\n        ran, text = _accept(admitted, ran, context, run)\n',
+        '    if ran.outcome in {"succeeded", "failed"}:\n        ran, text = _accept(admitted, ran, context, run)\n',
+    ),
+    Mutant(
+        "on_result is not called",
+        "runtime/settle.py",
+        "        if bound.policies:\n            notify",
+        "        if not bound.policies:\n            notify",
+    ),
+    Mutant(
+        "the reply does not say what was undone",
+        "runtime/settle.py",
+        'return ran, f"{text}\\n{changes.describe_undone()}" if changes else text',
+        "return ran, text",
+    ),
+    Mutant(
+        "what must propagate does not", "runtime/settle.py", "    if raises is not None:\n        raise raises\n", ""
+    ),
+    Mutant("handles do not end", "runtime/settle.py", "        context.end(ran.outcome)\n", "        pass\n"),
+    Mutant(
+        "unexpected exceptions are no errors",
+        "runtime/settle.py",
+        'frozenset({"crashed", "undone"})',
+        'frozenset({"undone"})',
+    ),
+    Mutant(
+        "a reducer of the log that fails loses the event",
+        "runtime/settle.py",
+        "        if log.latest() is not event:\n            log.append(event)\n",
+        "",
+    ),
+    # The pipeline.
+    Mutant(
+        "the savepoint is not closed",
+        "runtime/dispatch.py",
+        "    finally:\n        savepoint.close()\n",
+        "    finally:\n        pass\n",
+    ),
+    Mutant(
+        "an interrupt in the engine is not undone",
+        "runtime/dispatch.py",
+        "        savepoint.undo()\n        return abort",
+        "        savepoint.keep()\n        return abort",
+    ),
+    Mutant(
+        "read-only calls keep to no order",
+        "runtime/dispatch.py",
+        'if before is not None and ran.outcome != "cancelled":',
+        "if before is None:",
+    ),
+    Mutant(
+        "a read-only call does not begin to write",
+        "runtime/dispatch.py",
+        "            await waiting.open(savepoint, shared=False, seconds=run.remaining())\n    except OutOfTime:\n        return too_late",
+        "            pass\n    except OutOfTime:\n        return too_late",
+    ),
+    # The turn.
+    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and all(", "all("),
+    Mutant(
+        "any policy may overlap",
+        "adapters/tool_executor.py",
+        'return getattr(policy, "overlaps", False) is True',
+        "return True",
+    ),
+    Mutant(
+        "the call that ends a turn has no answer",
+        "adapters/tool_executor.py",
+        "            reply = self._interrupted(call, error)\n        self._answer(reply)\n\n    async def",
+        "            self._interrupted(call, error)\n            return\n        self._answer(reply)\n\n    async def",
+    ),
+    # Cut results.
+    Mutant("results are not capped", "runtime/reply.py", "if len(text) > tool.max_result_chars:", "if False:"),
+    Mutant("refusals are not capped", "runtime/settle.py", "if len(text) > DEFAULT_MAX_RESULT_CHARS:", "if False:"),
+    Mutant("texts are kept for ever", "runtime/cuts.py", "while len(self._texts) > 1 and (", "while False and ("),
+    # Native tools.
+    Mutant(
+        "native tools mix",
+        "runtime/tracker.py",
+        "if self._is_writing() or not savepoint.open_now():",
+        "if not savepoint.open_now() and False:",
+    ),
+    Mutant(
+        "a native tool that failed stays",
+        "runtime/tracker.py",
+        'Ran(result, "succeeded" if success else "failed")',
+        'Ran(result, "succeeded")',
+    ),
+]
+
+EQUIVALENT: dict[str, str] = {}
+"""Mutants that no test can notice, and why."""
