@@ -276,9 +276,9 @@ MUTANTS = [
     Mutant(
         "subscribers hear before the undo",
         "runtime/settle.py",
-        '    if ran.outcome != "succeeded":\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run)\n',
+        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run)\n",
         "    event = _event(call, params, ran, text, changes, admitted.started, run)\n"
-        '    if ran.outcome != "succeeded":\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n',
+        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n",
     ),
     Mutant(
         "the value is not routed",
@@ -289,7 +289,7 @@ MUTANTS = [
     Mutant(
         "a failed result is routed",
         "runtime/settle.py",
-        '    if ran.outcome == "succeeded":\n        ran, text = _accept(admitted, ran, context, run)\n',
+        "    if ran.outcome in KEPT:\n        ran, text = _accept(admitted, ran, context, run)\n",
         '    if ran.outcome in {"succeeded", "failed"}:\n        ran, text = _accept(admitted, ran, context, run)\n',
     ),
     Mutant(
@@ -311,8 +311,8 @@ MUTANTS = [
     Mutant(
         "unexpected exceptions are no errors",
         "runtime/settle.py",
-        'frozenset({"crashed", "undone"})',
-        'frozenset({"undone"})',
+        'frozenset({"crashed", "undone", "unknown"})',
+        'frozenset({"undone", "unknown"})',
     ),
     Mutant(
         "a reducer of the log that fails loses the event",
