@@ -50,9 +50,16 @@ def exactly_once(report: Report) -> None:
     assert report.effects == report.keys
 
 
-def test_killed_workers_repeat_nothing(tmp_path: Path) -> None:
-    """Eight processes on one file, killed at random: never two effects, and what is unknown is said."""
-    at_most_once(torment(str(tmp_path / "ledger.db"), policy="unknown", kills=25))
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    return request.getfixturevalue("postgres")
+
+
+def test_killed_workers_repeat_nothing(ledger: str) -> None:
+    """Eight processes, killed at random for half a minute: never two effects, and what is unknown is said."""
+    at_most_once(torment(ledger, policy="unknown", kills=400))
 
 
 def test_the_nemesis_finds_repeated_effects(tmp_path: Path) -> None:
@@ -68,12 +75,6 @@ def test_the_nemesis_finds_repeated_effects(tmp_path: Path) -> None:
 @pytest.mark.torture
 class TestTorture:
     """At least 200 rounds each, on both stores."""
-
-    @pytest.fixture(params=["sqlite", "postgres"])
-    def ledger(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-        if request.param == "sqlite":
-            return str(tmp_path / "ledger.db")
-        return request.getfixturevalue("postgres")
 
     def test_kills(self, ledger: str) -> None:
         """Nothing is repeated, nothing is taken as done that was not."""
