@@ -65,11 +65,7 @@ def test_dispatch_is_short() -> None:
 
 def test_the_stages_come_in_this_order() -> None:
     """parse, gate, open, claim, start or invoke, record, settle; and whatever ends earlier is concluded or aborted."""
-    names = [
-        name
-        for name in called(function("dispatch", "dispatch"))
-        if name in ORDER
-    ]
+    names = [name for name in called(function("dispatch", "dispatch")) if name in ORDER]
     assert names == ORDER
     assert {"conclude", "abort"} <= set(called(function("dispatch", "dispatch")))
 
