@@ -6,12 +6,15 @@ import io
 from collections.abc import Iterable
 from typing import TextIO, final
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.panel import Panel
-from rich.status import Status
-from rich.table import Table
-from rich.text import Text
+try:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.status import Status
+    from rich.table import Table
+    from rich.text import Text
+except ImportError as error:
+    raise ImportError("The coloured trace needs rich. Install it: pip install 'weakincentives[cli]'") from error
 
 from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
 from ..budget import TokenUsage
