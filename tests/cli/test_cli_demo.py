@@ -59,14 +59,14 @@ def test_the_demo_leaves_the_project_repaired(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("turns", "wrong"),
     [
-        ([say("I did nothing.")], {"the tests pass now: 3 of 4 tests fail:"}),
+        ([say("I did nothing.")], {"the tests pass now"}),
         (
             [
                 call("read_file", path="tests/test_cart.py"),
                 call("write_file", path="tests/test_cart.py", content="import unittest\n"),
                 say("No tests, no failures."),
             ],
-            {"the tests pass now: No tests were found.", "the tests themselves are untouched"},
+            {"the tests pass now", "the tests themselves are untouched"},
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_model_that_does_not_do_the_job_is_found_out(
 ) -> None:
     """The verification looks at the disk and not at what the model says."""
     played = play(ScriptedAdapter(*turns), lambda _: None)
-    failed = {text for text, ok in played.checks if not ok}
+    failed = {text.partition(":")[0] for text, ok in played.checks if not ok}
     assert wrong <= failed
     assert not played.ok
 

@@ -22,7 +22,7 @@ variable: ContextVar[str] = ContextVar("variable", default="")
 
 @pytest.fixture(autouse=True)
 def _none_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    assert eventually(lambda: abandoned_count() == 0)
+    assert eventually(lambda: abandoned_count() == 0, seconds=120)  # what other tests left stuck
     yield
     assert eventually(lambda: abandoned_count() == 0)
 
