@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SETUP  := pyproject.toml constraints.txt
 TESTS  ?= -n 2 --dist loadfile
+PROOFS ?= tests
 MUTANTS := tests/mutants tests/ledger/test_mutants.py
 
 .PHONY: demo test check lint types layers dead docs coverage bench torture mutants format wheel clean
@@ -32,7 +33,7 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest -m "not torture" $(TESTS)
 
 torture: $(VENV)/.test
-	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 tests $(MUTANTS:%=--ignore=%)
+	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 $(PROOFS) $(MUTANTS:%=--ignore=%)
 
 mutants: $(VENV)/.test
 	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 $(MUTANTS)
