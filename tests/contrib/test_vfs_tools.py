@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.contrib.files.tool_parts import EXAMPLE_FILES
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
-from weakincentives.contrib.tools.vfs_parts import EXAMPLE_FILES
 from weakincentives.errors import PromptValidationError
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, ToolContext

@@ -24,7 +24,8 @@ from typing import Any, ClassVar
 
 from ..adapters.tool_executor import ToolExecutor
 from ..contrib.evaluation import EvalBackend, EvalLimits
-from ..contrib.tools.python import PythonConfig, PythonResult, PythonSection
+from ..contrib.evaluation.tool import PythonResult
+from ..contrib.tools.python import PythonConfig, PythonSection
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..prompt import Prompt, ToolInvoked
 from ..runtime import ToolCall, ToolReply

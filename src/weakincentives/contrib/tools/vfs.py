@@ -15,10 +15,10 @@ from ...session import SessionProtocol
 from ..files.export import export_files
 from ..files.mounts import Copied
 from ..files.originals import TrackedFilesystem
+from ..files.reading import reading_tools
+from ..files.tool_parts import Names
+from ..files.writing import writing_tools
 from .vfs_config import VfsConfig
-from .vfs_parts import Names
-from .vfs_reading import reading_tools
-from .vfs_writing import writing_tools
 
 
 class VfsToolsSection(MarkdownSection[Any]):

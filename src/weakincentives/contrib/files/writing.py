@@ -10,10 +10,10 @@ from ...filesystem.paths import normalise
 from ...filesystem.text import encode
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from ...prompt.read_before_write import SeenFiles
-from ..files.diffs import unified
-from ..files.edits import replaced
-from ..files.pages import text_of
-from .vfs_parts import ADDS, DESTROYS, Names
+from .diffs import unified
+from .edits import replaced
+from .pages import text_of
+from .tool_parts import ADDS, DESTROYS, Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 from ...filesystem import FileKind, Filesystem
 from ...filesystem.paths import normalise
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
-from ..files.pages import DEFAULT_LINES, Page, read_page
-from .vfs_parts import READS, Names
+from .pages import DEFAULT_LINES, Page, read_page
+from .tool_parts import READS, Names
 
 MAX_ENTRIES = 500
 MAX_MATCHES = 200

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, final
 from ...errors import FilesystemError, ReadOnlyError
 from ...filesystem import Filesystem
 from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
-from ..files.edits import EditRefusedError
-from ..files.pages import BinaryFileError
+from .edits import EditRefusedError
+from .pages import BinaryFileError
 
 P = TypeVar("P")
 R = TypeVar("R")
