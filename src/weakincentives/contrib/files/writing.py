@@ -9,7 +9,7 @@ from ...filesystem import Filesystem
 from ...filesystem.paths import normalise
 from ...filesystem.text import encode
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
-from ...prompt.read_before_write import SeenFiles
+from ...prompt.read_before_write import SeenFiles, is_known
 from .diffs import unified
 from .edits import replaced
 from .pages import text_of
@@ -101,8 +101,8 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
     """The five tools. With `read_before_write` a policy has made sure that what was read has not changed since."""
 
     def may_replace(fs: Filesystem, path: str, context: ToolContext) -> bool:
-        seen = SeenFiles.of(context.session)
-        return normalise(path) in seen.prints if read_before_write else seen.knows(path, fs)
+        session = context.session
+        return is_known(path, session) if read_before_write else SeenFiles.of(session).knows(path, fs)
 
     def write_file(fs: Filesystem, params: WriteFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         path = params.path
