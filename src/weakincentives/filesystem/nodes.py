@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from immutables import Map
 
@@ -43,12 +44,13 @@ NOTHING = FileChanges()
 
 def lookup(root: Directory, path: str) -> Node | None:
     """What is at the canonical path, or None."""
-    node: Node | None = root
+    node: Any = root
     if path != ROOT:
-        for name in path.split("/"):
-            if node.__class__ is not Directory:
-                return None
-            node = node.children.get(name)  # pyright: ignore[reportUnknownVariableType, reportAttributeAccessIssue, reportOptionalMemberAccess]
+        try:  # nearly always something is there, and this is asked many times in a call
+            for name in path.split("/"):
+                node = node.children[name]
+        except (KeyError, AttributeError):  # no such name, or a file on the way
+            return None
     return node
 
 
@@ -94,14 +96,15 @@ def put_file(root: Directory, path: str, content: bytes, now: float, *, append: 
 def _descend(root: Directory, path: str) -> tuple[list[Directory], list[str]]:
     """The directories along the path as far as they exist, the root first, and the path's parts."""
     names = path.split("/")
-    chain, last = [root], len(names) - 1
-    while len(chain) <= last:
-        child = chain[-1].children.get(names[len(chain) - 1])
-        if child is None:
+    chain = [root]
+    node: Any = root
+    for name in names[:-1]:
+        node = node.children.get(name)
+        if node is None:
             break
-        if isinstance(child, File):
+        if isinstance(node, File):
             raise not_a_directory("/".join(names[: len(chain)]))
-        chain.append(child)
+        chain.append(node)
     return chain, names
 
 

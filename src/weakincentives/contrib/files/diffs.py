@@ -67,10 +67,14 @@ def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[s
     around = len(before) + len(after)
     old_span, new_span = _span(skip, len(gone) + around), _span(skip, len(come) + around)
     text = f"--- {titles[0]}\n+++ {titles[1]}\n@@ -{old_span} +{new_span} @@"
-    for mark, lines in ((" ", before), ("-", gone), ("+", come), (" ", after)):
-        if lines:
-            separator = "\n" + mark
-            text += separator + separator.join(lines)
+    if before:
+        text += "\n " + "\n ".join(before)
+    if gone:
+        text += "\n-" + "\n-".join(gone)
+    if come:
+        text += "\n+" + "\n+".join(come)
+    if after:
+        text += "\n " + "\n ".join(after)
     return text, 3 + around + len(gone) + len(come)
 
 
