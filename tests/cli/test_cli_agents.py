@@ -217,10 +217,69 @@ def test_check_finds_examples_that_raise_and_leaves_effects_alone(capsys: pytest
     assert "hunter2" not in out
     assert f"({AGENTS}, line " in out
     assert "note    moody: example 'Ask' answers: Not today." in out
-    assert "skipped pay: its effects are real; --effects runs its examples" in out
+    assert "skipped pay: example 'Pay one' was not run: its effect would be real" in out
+    assert out.endswith("1 wrong; 1 example of pay not run (--effects runs them, for real)\n")
     assert sys.modules["agents"].PAID == []
-    wink(capsys, "check", f"{AGENTS}:unsound", "--effects")
+    _, out, _ = wink(capsys, "check", f"{AGENTS}:unsound", "--effects")
+    assert "ok      pay: example 'Pay one'" in out
+    assert "not run" not in out
     assert sys.modules["agents"].PAID == [1]
+
+
+def test_check_holds_for_every_suite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Every tool of every suite has an example that gives what it says, whatever the files of the prompt are."""
+    agent, folder = tmp_path / "agent.py", tmp_path / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("mine")
+    agent.write_text(SUITES.format(folder=str(folder)))
+    code, out, _ = wink(capsys, "check", str(agent))
+    assert code == 0, out
+    verdicts = [line.split(":")[0].split() for line in out.splitlines()[2:-1]]
+    assert {state for state, _ in verdicts} == {"ok"}, out
+    assert len(verdicts) == 2 * 4 + 3 * 10 + 1
+    assert out.endswith("all is well\n")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"README.md": "mine"}
+
+
+SUITES = """
+from weakincentives.contrib.tools import *
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
+
+template = PromptTemplate(ns="tests", key="suites", sections=[
+    PlanningToolsSection(),
+    MarkdownSection(title="Within", template="", children=[VfsToolsSection(config=VfsConfig(root={folder!r}))]),
+    PythonSection(),
+    WorkspaceDigestSection(),
+])
+prompt = Prompt(template).bind(sections=[
+    PlanningToolsSection(key="more-planning", tool_prefix="b_"),
+    VfsToolsSection(config=VfsConfig(shared=True), key="more-files", tool_prefix="b_"),
+    VfsToolsSection(config=VfsConfig(shared=True), key="other-files", tool_prefix="c_"),
+])
+del template
+"""
+
+
+def test_a_section_says_what_its_examples_need(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its resources stand in for the prompt's, and one that cannot give them is wrong."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(
+        f"{Path(AGENTS).read_text()}\n"
+        "from weakincentives.filesystem import InMemoryFilesystem\n"
+        "class Notes(MarkdownSection):\n"
+        "    def example_resources(self):\n"
+        "        return {Filesystem: InMemoryFilesystem()}\n"
+        "class Broken(MarkdownSection):\n"
+        "    def example_resources(self):\n"
+        "        raise OSError('no disk')\n"
+        "notes = PromptTemplate(ns='t', key='n', sections=[Notes(title='N', template='', tools=[note])])\n"
+        "bad = PromptTemplate(ns='t', key='b', sections=[Broken(title='N', template='', tools=[note])])\n"
+    )
+    code, out, _ = wink(capsys, "check", f"{agent}:notes")
+    assert (code, "ok      note: example 'Note it'" in out) == (0, True), out
+    code, out, _ = wink(capsys, "check", f"{agent}:bad")
+    assert code == 1
+    assert "WRONG   note: example_resources() of section 'n' raised OSError: no disk" in out
 
 
 def test_check_takes_everything_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -130,10 +130,10 @@ def test_the_sessions_remembered_are_bounded(context: ToolContext, fs: InMemoryF
     """A session that was forgotten for newer ones must read again what it wrote."""
     fs.write("new.txt", "mine")
     policy.on_result("write_file", File("new.txt"), OK, context)
-    for _ in range(1024):
-        newer = ToolContext(session=Session(), resources=ResourceRegistry.build({Filesystem: fs}))
-        policy.on_result("write_file", File("new.txt"), OK, newer)
-    assert policy.check("write_file", File("new.txt"), newer) is None
+    newer = [ToolContext(session=Session(), resources=ResourceRegistry.build({Filesystem: fs})) for _ in range(1024)]
+    for other in newer:
+        policy.on_result("write_file", File("new.txt"), OK, other)
+    assert policy.check("write_file", File("new.txt"), newer[-1]) is None
     assert policy.check("write_file", File("new.txt"), context) is not None
 
 

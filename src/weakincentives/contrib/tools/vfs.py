@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import PromptValidationError
-from ...filesystem import FileChanges, Filesystem
+from ...filesystem import FileChanges, Filesystem, InMemoryFilesystem
 from ...filesystem.walk import FilesystemTree, walk_files
 from ...prompt import MarkdownSection, ReadBeforeWritePolicy
 from ...session import SessionProtocol
@@ -16,7 +16,7 @@ from ..files.export import export_files
 from ..files.mounts import Copied
 from ..files.originals import TrackedFilesystem
 from ..files.reading import reading_tools
-from ..files.tool_parts import Names
+from ..files.tool_parts import EXAMPLE_FILES, Names
 from ..files.writing import writing_tools
 from .vfs_config import VfsConfig
 
@@ -94,6 +94,10 @@ class VfsToolsSection(MarkdownSection[Any]):
     def resources(self) -> Mapping[type[Any], object]:
         """The files, as the prompt's `Filesystem`; nothing when they are shared."""
         return {} if self._files is None else {Filesystem: self._files}
+
+    def example_resources(self) -> Mapping[type[Any], object]:
+        """Files for the examples, so that a check of the prompt holds whatever its own files are, and spares them."""
+        return {Filesystem: InMemoryFilesystem(EXAMPLE_FILES)}
 
     def changes(self) -> FileChanges:
         """Which files differ from what they were when the section was made."""
