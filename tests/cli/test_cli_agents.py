@@ -72,6 +72,22 @@ def test_run_reads_the_request_from_standard_input(
     assert "Greet Ada." in out
 
 
+def test_nothing_on_standard_input_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty pipe is wrong use."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, _, err = wink(capsys, "run", f"{AGENTS}:Greeter", "--dry-run", "--request", "-")
+    assert (code, err) == (2, "wink run: --request - reads the request from standard input, and nothing came\n")
+
+
+def test_a_loop_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a user's own code raises ends the command with 1 and one line that says where."""
+    code, out, err = wink(capsys, "run", f"{AGENTS}:Greeter", "--model", "scripted", "--request", NOBODY)
+    assert (code, out) == (1, "")
+    assert err.startswith("wink run: LookupError: there is nobody (")
+    assert "agents.py, line " in err
+    assert "Traceback" not in err
+
+
 def test_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     """`--dry-run` prints what the model would read, without any model."""
     code, out, _ = wink(
@@ -116,6 +132,7 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["run", "nope.py"], "there is no file nope.py"),
         (["run", "no.such.module"], "there is no module 'no', and no file no.such.module"),
         (["run", "/"], "/ is a directory; name the Python file in it"),
+        (["run", "."], ". is a directory; name the Python file in it"),
         (["run", f"{AGENTS}:nope"], "has no 'nope'; it has greeter, plain, two, unsound, reviewer, Greeter, Talker"),
         (["run", f"{AGENTS}:NOT_AN_AGENT"], "is a int; name a MainLoop, a PromptTemplate or a Prompt"),
         (["run", AGENTS], "defines several: Greeter, Talker; choose one: "),
@@ -124,7 +141,7 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["run", f"{AGENTS}:Greeter", "--request", '{"nam": 1}'], "--request is no Who: name: Missing required field"),
         (["run", f"{AGENTS}:Greeter", "--request", NOBODY, "--dry-run"], "Greeter.prepare() raised LookupError"),
         (["run", f"{AGENTS}:Greeter", "--request", ADA], "Greeter needs a model: --model with one of: scripted, "),
-        (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "requests of the type Who: give one with --request"),
+        (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "Who: give one with --request '{\"name\": ...}'"),
         (["run", f"{AGENTS}:greeter", "--model", "scripted"], "it needs a Who"),
         (["run", f"{AGENTS}:greeter", "--dry-run"], "it needs a Who"),
         (["run", f"{AGENTS}:two", "--request", '{"What": 1}'], "--request takes an object with the keys Who, Where"),
@@ -135,6 +152,8 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["tools", "nope.py"], "there is no file nope.py"),
         (["check", "nope.py"], "there is no file nope.py"),
         (["demo", "--model", "anthropic:x"], "ANTHROPIC_API_KEY is not set"),
+        (["demo", "--svg", "/nowhere/x.svg"], "--svg: /nowhere/x.svg cannot be written"),
+        (["digest", "/nowhere"], "there is no directory /nowhere"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(AGENTS, "A"),
 )  # fmt: skip
@@ -157,7 +176,7 @@ def test_a_module_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixtu
     for text, expected in (
         ("x = 1\n1/0\n", f"could not be imported: ZeroDivisionError: division by zero ({file}, line 2)"),
         ("import nothing_like_this\n", "could not be imported: No module named 'nothing_like_this'"),
-        ("def (:\n", "could not be imported: SyntaxError"),
+        ("def (:\n", "could not be imported: SyntaxError: invalid syntax (agent.py, line 1)\n"),
         ("raise SystemExit(3)\n", "ended the program when it was imported (exit code 3)"),
     ):
         file.write_text(text)
@@ -192,7 +211,7 @@ def test_tools_prints_schemas_examples_and_policies(capsys: pytest.CaptureFixtur
     assert '- One and one: {"x": 1} -> 2' in out
     assert "policies: ReadBeforeWritePolicy" in out
     assert '"description": "What to add to."' in out
-    assert "1 tools of the prompt 'greeter'" in out
+    assert "1 tool of the prompt 'greeter'" in out
     code, out, _ = wink(capsys, "tools", f"{AGENTS}:plain", "--json")
     assert [tool["name"] for tool in json.loads(out)] == ["note"]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..adapters import ToolExecutor
@@ -14,12 +11,12 @@ from ..prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, Too
 from ..runtime import ToolCall, ToolInvoked, ToolReply, create_snapshot, release_snapshot, restore_snapshot
 from ..serde import dump_json
 from ..session import Session
+from .loading import last_line
 
 State = Literal["ok", "note", "skipped", "WRONG"]
 
 _BROKEN = frozenset({"crashed", "invalid", "timeout", "deadline", "undone", "unknown"})
 _SHOWN_CHARS = 120
-_OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 class Verdict(NamedTuple):
@@ -108,7 +105,7 @@ def _run(executor: ToolExecutor, call: ToolCall, example: ToolExample[Any, Any],
     what = _named(example)
     if reply.outcome in _BROKEN:
         event = session[ToolInvoked].latest()
-        where = _where(None if event is None else event.error)
+        where = last_line(None if event is None else event.error)
         return Verdict("WRONG", call.name, f"{what} {reply.outcome}: {_first_line(reply)}{where}")
     if not reply.success:
         return Verdict("note", call.name, f"{what} answers: {_first_line(reply)}")
@@ -120,13 +117,6 @@ def _run(executor: ToolExecutor, call: ToolCall, example: ToolExample[Any, Any],
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."
-
-
-def _where(error: BaseException | None) -> str:
-    """The last line of the user's own code that it passed."""
-    frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_OURS)] or frames
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _first_line(reply: ToolReply) -> str:
