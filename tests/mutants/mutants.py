@@ -121,8 +121,8 @@ MUTANTS = [
     Mutant(
         "writers share",
         "runtime/locks.py",
-        "if self._writing or self._waiting or (self._readers and not shared):",
-        "if self._writing or self._waiting:",
+        "if not (shared and self._readers):",
+        "if not self._readers:",
     ),
     # The fence.
     Mutant(
@@ -158,8 +158,8 @@ MUTANTS = [
     Mutant(
         "policies get a context that writes",
         "runtime/gate.py",
-        "context = CallContext(request, run, False)",
-        "context = CallContext(request, run, True)",
+        "context = call_context(request, run, False)",
+        "context = call_context(request, run, True)",
     ),
     # Parsing and the gate.
     Mutant(
