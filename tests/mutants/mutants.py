@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant(
         "the session is not restored",
         "runtime/transactions.py",
-        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session))',
+        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
@@ -72,8 +72,8 @@ MUTANTS = [
     Mutant(
         "snapshots of resources are never released",
         "runtime/transactions.py",
-        "            if self._parts:\n                _release_parts(self._parts)",
-        "            if self._parts and False:\n                _release_parts(self._parts)",
+        "            if self._parts:\n                _release_parts(self._parts, self._log_extra)",
+        "            if self._parts and False:\n                _release_parts(self._parts, self._log_extra)",
     ),
     Mutant(
         "locks are never given back",
@@ -95,13 +95,13 @@ MUTANTS = [
     ),
     Mutant(
         "validate is not asked",
-        "runtime/transactions.py",
+        "runtime/blocks.py",
         "self.committed = error is None and (self._validate is None or bool(self._validate()))",
         "self.committed = error is None",
     ),
     Mutant(
         "an exception commits the block",
-        "runtime/transactions.py",
+        "runtime/blocks.py",
         "self.committed = error is None and (",
         "self.committed = (error is None or True) and (",
     ),
