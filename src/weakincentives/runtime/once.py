@@ -16,7 +16,6 @@ from ..errors import LeaseLostError, LedgerError
 from ..prompt.handlers import read_handler
 from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..results import ToolResult
-from ..serde import dump_json
 from .call import Admitted, Ran, make
 from .contexts import CallContext, call_context
 from .invoke import NotBegun, internal_error, interrupted
@@ -296,7 +295,7 @@ def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | N
         return None
     arguments = admitted.request.call.arguments
     # Equal arguments are equal params, unless the type runs code of its own; then what counts is what it made.
-    same = arguments if type(arguments) is str and is_pure(tool.params_type) else dump_json(params).encode()
+    same = arguments if type(arguments) is str and is_pure(tool.params_type) else params_hash(params).encode()
     text = (tool.name, same)
     known: Asked | None = run.asked.get(text)
     if known is not None and config.key_fn is None:
