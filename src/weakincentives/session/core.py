@@ -112,11 +112,11 @@ class Core:
             self.refuse_impure_writes()
         event_type = type(event)
         with self.lock:
-            _, is_log, steps = plan = self._plans.get(event_type) or self._plan(event_type)
-            if steps:
+            plan = self._plans.get(event_type) or self._plan(event_type)
+            if plan.steps:
                 self._reduce(event, event_type, plan)
             else:
-                self._append(event_type, event, is_log)
+                self._append(event_type, event, plan.is_log)
 
     def append(self, slice_type: type[Any], value: object) -> None:
         """Append a checked value to a slice."""

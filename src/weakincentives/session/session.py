@@ -153,6 +153,10 @@ class Session:
             with self._guard:
                 self._core.record(event)
 
+    def recorder(self) -> Callable[[object], None]:
+        """`record`, to be kept and called again and again: one step less when this handle has no guard."""
+        return self._core.record if self._guard is None else self.record
+
     def route(self, value: object, /) -> None:
         """Run the reducers registered for the value's class, if there are any; nobody is told.
 
