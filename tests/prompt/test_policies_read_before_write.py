@@ -126,6 +126,18 @@ def test_a_write_that_was_undone_leaves_what_was_known(context: ToolContext, fs:
     assert policy.check("write_file", File("unread.txt"), context) is not None
 
 
+def test_a_second_write_that_was_undone_leaves_the_first_known(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """What the model wrote before is known again when the file is back at it, however often that happens."""
+    fs.write("new.txt", "first")
+    policy.on_result("write_file", File("new.txt"), OK, context)
+    before = fs.snapshot()
+    for number in range(3):
+        fs.write("new.txt", f"undone {number}")
+        policy.on_result("write_file", File("new.txt"), OK, context)
+        fs.restore(before)
+        assert policy.check("write_file", File("new.txt"), context) is None
+
+
 def test_the_sessions_remembered_are_bounded(context: ToolContext, fs: InMemoryFilesystem) -> None:
     """A session that was forgotten for newer ones must read again what it wrote."""
     fs.write("new.txt", "mine")

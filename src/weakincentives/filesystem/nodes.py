@@ -85,12 +85,14 @@ def put_file(root: Directory, path: str, content: bytes, now: float, *, append: 
     if path == ROOT:
         raise is_a_directory(path)
     chain, names = _descend(root, path)
-    old = chain[-1].children.get(names[-1]) if len(chain) == len(names) else None
-    if old is None:
+    if len(chain) < len(names):
         return _attach(chain, names, path, File(content, now), now)
+    old = chain[-1].children.get(names[-1])
+    if old is None:
+        return _rebuild(chain, names, File(content, now), now), path
     if isinstance(old, Directory):
         raise is_a_directory(path)
-    return _attach(chain, names, path, File(old.content + content if append else content, now, old.mode), now)
+    return _rebuild(chain, names, File(old.content + content if append else content, now, old.mode), now), path
 
 
 def _descend(root: Directory, path: str) -> tuple[list[Directory], list[str]]:
@@ -100,11 +102,12 @@ def _descend(root: Directory, path: str) -> tuple[list[Directory], list[str]]:
     node: Any = root
     for name in names[:-1]:
         node = node.children.get(name)
-        if node is None:
+        if node.__class__ is Directory:
+            chain.append(node)
+        elif node is None:
             break
-        if isinstance(node, File):
+        else:
             raise not_a_directory("/".join(names[: len(chain)]))
-        chain.append(node)
     return chain, names
 
 
@@ -144,7 +147,7 @@ def compare(old: Directory, new: Directory, paths: set[str]) -> FileChanges:
         (path,) = paths
         before, after = lookup(old, path), lookup(new, path)
         if isinstance(before, File) and isinstance(after, File):
-            return FileChanges(changed=(path,)) if _differ(before, after) else NOTHING
+            return FileChanges((), (path,), ()) if _differ(before, after) else NOTHING
     added: set[str] = set()
     changed: set[str] = set()
     removed: set[str] = set()

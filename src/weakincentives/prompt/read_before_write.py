@@ -64,18 +64,20 @@ def is_known(path: str, session: SessionProtocol) -> bool:
     return path in _written_in(session) or path in SeenFiles.of(session).prints
 
 
-_written: dict[str, dict[str, str]] = {}
-"""By session, the fingerprints of what its model wrote itself.
+_written: dict[str, dict[str, tuple[str, ...]]] = {}
+"""By session, the fingerprints of what its model wrote itself to each path, the newest first.
 
 Kept here because a slice would have to be replaced at every write. It needs no undoing: whoever wrote a text knows it,
-and a file that was rolled back does not have that text's fingerprint. Forgetting only means that a file must be read.
+whether or not the call was kept; earlier ones are kept so that a file that was rolled back to one of them is known as
+before. Forgetting only means that a file must be read.
 """
 _MAX_SESSIONS = 1024
+_MAX_VERSIONS = 4
 _adding = Lock()
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-def _written_in(session: SessionProtocol) -> Mapping[str, str]:
+def _written_in(session: SessionProtocol) -> Mapping[str, tuple[str, ...]]:
     return _written.get(session.session_id, _NOTHING)
 
 
@@ -86,7 +88,9 @@ def _note_written(session: SessionProtocol, path: str, content: str) -> None:
             if len(_written) >= _MAX_SESSIONS:
                 del _written[next(iter(_written))]
             written = _written.setdefault(session.session_id, {})
-    written[path] = content
+    earlier = written.get(path, ())
+    if content not in earlier:
+        written[path] = (content, *earlier[: _MAX_VERSIONS - 1])
 
 
 def _print(fs: Filesystem, path: str) -> str:
@@ -134,9 +138,9 @@ class ReadBeforeWritePolicy:
         except PathRefusedError:
             return None  # the filesystem refuses it too, and says why
         session, fs = context.session, context.filesystem
+        content = "" if fs is None else _print(fs, canonical)
         written = _written_in(session).get(canonical)
-        content = written if fs is None else _print(fs, canonical)
-        if written is not None and written == content:
+        if written is not None and content in written:
             return None
         read = SeenFiles.of(session).prints.get(canonical)
         if read is not None and (fs is None or read == content):
