@@ -7,7 +7,7 @@ a restart, so that what was rolled back has the one it had.
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any
 
 from .protocol import Filesystem
@@ -24,7 +24,7 @@ def fingerprint(fs: Filesystem, path: str) -> str:
     head = fs.read_bytes(path, limit=_WHOLE_BYTES)
     if len(head) < _WHOLE_BYTES:
         return content_fingerprint(head)
-    digest = blake2b(digest_size=16)
+    digest = sha256()
     for piece in fs.stream(path):
         digest.update(piece)
     return digest.hexdigest()
@@ -32,7 +32,7 @@ def fingerprint(fs: Filesystem, path: str) -> str:
 
 def content_fingerprint(content: bytes) -> str:
     """The fingerprint of a file that holds these bytes."""
-    return blake2b(content, digest_size=16).hexdigest()
+    return sha256(content).hexdigest()
 
 
 __all__ = ["content_fingerprint", "fingerprint"]

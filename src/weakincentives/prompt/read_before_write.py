@@ -61,7 +61,8 @@ _NONE = SeenFiles()
 def is_known(path: str, session: SessionProtocol) -> bool:
     """Whether the model has read the file or written it. `path` as the model wrote it."""
     path = normalise(path)
-    return path in _written_in(session) or path in SeenFiles.of(session).prints
+    written = _written.get(session.session_id)
+    return (written is not None and path in written) or path in SeenFiles.of(session).prints
 
 
 _written: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -95,8 +96,9 @@ def _note_written(session: SessionProtocol, path: str, content: str) -> None:
 
 def _print(fs: Filesystem, path: str) -> str:
     """The file's fingerprint; empty when there is no such file, or none that can be read."""
+    known: Any = getattr(fs, "fingerprint", None)
     try:
-        return fingerprint(fs, path)
+        return fingerprint(fs, path) if known is None else known(path)
     except OSError:
         return ""
 
