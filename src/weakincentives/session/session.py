@@ -207,7 +207,7 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Remember the content as it is now, in constant time. Any number may be alive; dropping one frees it."""
         core = self._core
-        return Snapshot(core, core.state, core.logs)
+        return Snapshot(core, core.state, core.logged)
 
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.
