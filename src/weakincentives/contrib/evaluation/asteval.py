@@ -21,6 +21,9 @@ from .protocol import EvalFiles, EvalLimits, EvalResult
 Bubblewrap = Literal["required", "available", "never"]
 """Whether workers run in bubblewrap: always (or not at all), where it works, or never."""
 
+PATIENCE = 30.0
+"""Seconds to wait for a worker when all are busy."""
+
 MAX_VALUE = 2 * 1024 * 1024
 """Bytes, roughly, of the value that comes back."""
 
@@ -89,7 +92,7 @@ class AstevalBackend:
             packed = {name: pack(value, limits.memory, show=False) for name, value in inputs.items()}
         except Exception as error:  # noqa: BLE001 - whatever an input does when it is looked at
             return EvalResult(error=f"An input cannot enter the interpreter: {type(error).__name__}: {error}")
-        if not pool.seats.acquire(timeout=30):
+        if not pool.seats.acquire(timeout=PATIENCE):
             return EvalResult(error="All interpreters are busy; try again")
         try:
             worker = pool.take()
