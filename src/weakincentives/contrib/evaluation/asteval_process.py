@@ -155,7 +155,7 @@ class AstevalWorker:
             return False
         try:
             if self._status_due:
-                self._status(START_SECONDS)
+                self._status(END_SECONDS)
             self._control.setblocking(False)
             self._control.recv(1)  # it says nothing unless it is asked
         except BlockingIOError:
