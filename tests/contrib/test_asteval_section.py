@@ -124,12 +124,21 @@ def test_value_and_output_come_back(shared: AstevalSection) -> None:
         ("{w: len(w) for w in 'a bb'.split()}", {"a": 1, "bb": 2}),
         ("x = 0\nwhile True:\n    x += 1\n    if x > 3:\n        break\nx", 4),
         ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    x = 'caught'\nx", "caught"),
+        ("x = [1]\ntry:\n    x[9] = 1\nexcept IndexError:\n    x = 'caught'\nx", "caught"),
+        ("try:\n    raise ValueError('a')\nexcept Exception as error:\n    x = f'got {error}'\nx", "got a"),
+        ("try:\n    assert 0, 'no'\nexcept AssertionError as error:\n    x = str(error)\nx", "no"),
+        ("try:\n    int('a')\nexcept ValueError as error:\n    x = str(error)[:7]\nx", "invalid"),
+        ("x = []\ntry:\n    1 / 0\nexcept KeyError:\n    x.append(1)\nexcept:\n    x.append(2)\nfinally:\n    x.append(3)\nx", [2, 3]),  # noqa: E501
+        ("def f():\n    try:\n        return 1\n    finally:\n        x.append(2)\nx = []\n(f(), x)", (1, [2])),
+        ("x = 0\nfor n in range(3):\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        continue\n    x += 1\nx", 0),  # noqa: E501
+        ("def f():\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        return 'z'\n    return 'n'\nf()", "z"),  # noqa: E501
+        ("x = 1\ntry:\n    x = 2\nexcept ValueError:\n    x = 3\nelse:\n    x += 5\nx", 7),
         ("f'{3.14159:.2f} {\"a\"!r:>5}'", "3.14   'a'"),
         ("(1, {2}, b'x', 10**30, -2**70, 2j, None, True)", (1, {2}, b"x", 10**30, -(2**70), 2j, None, True)),
         ("round(sqrt(2) * 100)", 141),
         ("factorial(5)", 120),
     ],
-)
+)  # fmt: skip
 def test_it_calculates(shared: AstevalSection, code: str, expected: Any) -> None:
     """Ordinary code of the kind that models write gives the value Python gives."""
     assert value(shared, code) == expected
@@ -153,6 +162,8 @@ def test_it_calculates(shared: AstevalSection, code: str, expected: Any) -> None
         ("@print\ndef f(): pass", 2, "there are no decorators"),
         ("def f(*, a): pass", 1, "keyword-only"),
         ("async def f(): pass", 1, "there is no async"),
+        ("def f(a=1, *b): pass", 1, "defaults or *args, not both"),
+        ("x = {'a': [1]}\ndel x['a'][0]", 2, "use pop"),
     ],
 )
 def test_what_asteval_lacks_is_refused_before_it_runs(shared: AstevalSection, code: str, line: int, hint: str) -> None:

@@ -12,8 +12,12 @@ from typing import Any, NamedTuple, final
 
 from .frames import TooBigError, pack
 from .syntax import unsupported
+from .trying import Trying
 
-engine: Any = import_module("asteval.asteval")  # an extra without types
+try:
+    engine: Any = import_module("asteval.asteval")  # it has no types
+except ImportError as missing:
+    raise ImportError("The calculator needs asteval. Install it: pip install 'weakincentives[asteval]'") from missing
 
 ALLOWED = frozenset(
     (  # noqa: SIM905 - words read better without quotes
@@ -93,6 +97,7 @@ def _interpreter(printed: Printed, ask: Ask, recursion: int) -> Any:
     files = Files(ask)
     made.symtable.update(
         print=printed.print,
+        pow=pow,
         open=files.open,
         read_text=files.read_text,
         read_bytes=files.read_bytes,
@@ -101,6 +106,8 @@ def _interpreter(printed: Printed, ask: Ask, recursion: int) -> Any:
     )
     # A generator expression gives its list: what asteval knows, and what nearly all uses of one mean.
     made.node_handlers["generatorexp"] = made.on_listcomp
+    trying = Trying(made)
+    made.node_handlers.update({"try": trying.on_try, "raise": trying.on_raise, "assert": trying.on_assert})
     engine.Procedure.__call__ = _bounded(_call_procedure, recursion)
     return made
 

@@ -45,9 +45,17 @@ def _hint(node: ast.AST) -> str | None:
         handler.type and not isinstance(handler.type, ast.Name) for handler in node.handlers
     ):
         return "except takes one name of an exception, or none"
+    if isinstance(node, ast.FunctionDef | ast.Lambda) and node.args.vararg and node.args.defaults:
+        return "a function has defaults or *args, not both"
+    if isinstance(node, ast.Delete) and not all(map(_deletable, node.targets)):
+        return "del takes a name, or name[index]; use pop"
     if isinstance(node, ast.Dict) and None in node.keys:
         return "there is no ** in a dict; use update"
     return _HINTS.get(type(node).__name__)
+
+
+def _deletable(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) or (isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name))
 
 
 __all__ = ["unsupported"]
