@@ -1,0 +1,47 @@
+"""`wink sandbox`: what sandboxes need on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from time import monotonic
+
+from ..usage import WrongUseError
+
+
+def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the subcommand."""
+    parser = subcommands.add_parser("sandbox", help="build the image that containers start from")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    image = actions.add_parser("image", help="build a small local image with Python for podman, without any registry")
+    image.add_argument("--name", metavar="NAME", help="of the image (default: localhost/wink-python:latest)")
+    image.add_argument(
+        "--from",
+        dest="source",
+        choices=["auto", "packages", "interpreter"],
+        default="auto",
+        help="packages of the distribution, or this Python with busybox (default: packages where apt-get is)",
+    )
+    image.add_argument("--rebuild", action="store_true", help="also when it is there already")
+    image.set_defaults(run=run_image)
+
+
+def run_image(arguments: argparse.Namespace) -> int:
+    """Build the image; 1 when it could not be built."""
+    from ...contrib.podman.image import DEFAULT_IMAGE, build_image  # noqa: PLC0415 - `wink --help` stays quick
+
+    name = arguments.name or DEFAULT_IMAGE
+    started = monotonic()
+    try:
+        built = build_image(name, source=arguments.source, rebuild=arguments.rebuild, report=_report)
+    except ValueError as error:
+        raise WrongUseError(str(error)) from None
+    except OSError as error:
+        print(f"wink sandbox image: {error}", file=sys.stderr)
+        return 1
+    print(f"Built in {monotonic() - started:.0f} s: {name}" if built else f"Already there: {name}")
+    return 0
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
