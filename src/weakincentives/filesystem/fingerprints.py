@@ -1,8 +1,8 @@
 """What changes when a file's content does.
 
 A filesystem that can tell without reading the file again has a method `fingerprint(path)`, which raises as `read_bytes`
-does; of any other the content is read. Either way equal content has equal fingerprints, in every filesystem and after
-a restart, so that what was rolled back has the one it had.
+does; of any other the content is read. Either way it is the SHA-256 of the content, so that equal content has equal
+fingerprints in every filesystem and after a restart, and what was rolled back has the one it had.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ def fingerprint(fs: Filesystem, path: str) -> str:
         return known(path)
     head = fs.read_bytes(path, limit=_WHOLE_BYTES)
     if len(head) < _WHOLE_BYTES:
-        return content_fingerprint(head)
+        return sha256(head).hexdigest()
     digest = sha256()
     for piece in fs.stream(path):
         digest.update(piece)
     return digest.hexdigest()
 
 
-def content_fingerprint(content: bytes) -> str:
-    """The fingerprint of a file that holds these bytes."""
-    return sha256(content).hexdigest()
-
-
-__all__ = ["content_fingerprint", "fingerprint"]
+__all__ = ["fingerprint"]

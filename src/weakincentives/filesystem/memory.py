@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from threading import RLock
 from types import MappingProxyType
 from typing import final
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PathRefusedError, SnapshotError
-from .fingerprints import content_fingerprint
 from .nodes import EMPTY, NOTHING, Directory, File, Node, compare, find, lookup, put, put_file, take
 from .paths import (
     ROOT,
@@ -122,9 +122,10 @@ class InMemoryFilesystem(Searching):
     def fingerprint(self, path: str) -> str:
         """What changes when the file's content does; taken once of each content. See `fingerprints.py`."""
         file = self._file(path)
-        if not file.fingerprint:
-            file.fingerprint = content_fingerprint(file.content)
-        return file.fingerprint
+        found = file.fingerprint
+        if not found:
+            found = file.fingerprint = sha256(file.content).hexdigest()
+        return found
 
     def exists(self, path: str) -> bool:
         """See `Filesystem.exists`."""
@@ -245,7 +246,7 @@ class InMemoryFilesystem(Searching):
     def changes(self, since: MemorySnapshot, /) -> FileChanges:
         """See `Filesystem.changes`; a file written with the bytes it had is not changed."""
         with self._lock:
-            old, period = _state(since, self._log)
+            old, period = since.state(self._log) if type(since) is MemorySnapshot else _state(since, self._log)
             new = self._root
             if old is new:
                 return NOTHING

@@ -39,7 +39,7 @@ class Changes:
     def of(cls, slices: Iterable[SliceChange] = (), files: FileChanges | None = None) -> Changes:
         """What a session and a filesystem say has changed since a snapshot."""
         deltas = tuple([SliceDelta(change.slice_type.__name__, change.added) for change in slices]) if slices else ()
-        if files:
+        if files is not None and (files.changed or files.added or files.removed):
             return cls(deltas, files)
         return cls(deltas) if deltas else NO_CHANGES
 

@@ -78,10 +78,6 @@ _adding = Lock()
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-def _written_in(session: SessionProtocol) -> Mapping[str, tuple[str, ...]]:
-    return _written.get(session.session_id, _NOTHING)
-
-
 def _note_written(session: SessionProtocol, path: str, content: str) -> None:
     written = _written.get(session.session_id)
     if written is None:
@@ -134,14 +130,16 @@ class ReadBeforeWritePolicy:
         """Refuse to overwrite a file that was not read, or that is no longer what was read."""
         if tool_name not in self.writes:
             return None
-        path = self._path(tool_name, params)
+        path: Any = getattr(params, self.path_field, None)
+        if type(path) is not str:
+            path = self._path(tool_name, params)
         try:
             canonical = normalise(path)
         except PathRefusedError:
             return None  # the filesystem refuses it too, and says why
         session, fs = context.session, context.filesystem
         content = "" if fs is None else _print(fs, canonical)
-        written = _written_in(session).get(canonical)
+        written = _written.get(session.session_id, _NOTHING).get(canonical)
         if written is not None and content in written:
             return None
         read = SeenFiles.of(session).prints.get(canonical)
@@ -157,7 +155,9 @@ class ReadBeforeWritePolicy:
         wrote = tool_name in self.writes
         if not result.success or not (wrote or tool_name in self.reads):
             return
-        path, session, fs = normalise(self._path(tool_name, params)), context.session, context.filesystem
+        path: Any = getattr(params, self.path_field, None)
+        path = normalise(path if type(path) is str else self._path(tool_name, params))
+        session, fs = context.session, context.filesystem
         content = "" if fs is None else _print(fs, path)
         if fs is not None and not content:
             return
@@ -169,6 +169,7 @@ class ReadBeforeWritePolicy:
             session[SeenFiles].seed(SeenFiles(prints.set(path, content)))
 
     def _path(self, tool_name: str, params: Any) -> str:
+        """The path, where it is not simply an attribute; `TypeError` when there is none."""
         path: object = getattr(params, self.path_field, None)
         if not isinstance(path, str) and isinstance(params, Mapping):
             path = cast(Mapping[str, object], params).get(self.path_field)

@@ -55,7 +55,8 @@ def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[s
     gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
     skip = head - CONTEXT if head > CONTEXT else 0
     drop = tail - CONTEXT if tail > CONTEXT else 0
-    if gone and come and not set(gone).isdisjoint(come):
+    # One line on each side has nothing in common with the other: both ends were taken off.
+    if gone and come and len(gone) + len(come) > 2 and not set(gone).isdisjoint(come):
         lines = list(
             unified_diff(old[skip : len(old) - drop], new[skip : len(new) - drop], *titles, lineterm="", n=CONTEXT)
         )
@@ -63,18 +64,17 @@ def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[s
             lines = [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
         return "\n".join(lines), len(lines)
     # The usual edit: one place, nothing in common there. It needs no search for what stayed.
-    before, after = old[skip:head], old[len(old) - tail : len(old) - drop]
-    around = len(before) + len(after)
+    around = head - skip + tail - drop
     old_span, new_span = _span(skip, len(gone) + around), _span(skip, len(come) + around)
     text = f"--- {titles[0]}\n+++ {titles[1]}\n@@ -{old_span} +{new_span} @@"
-    if before:
-        text += "\n " + "\n ".join(before)
+    if head:
+        text += "\n " + "\n ".join(old[skip:head])
     if gone:
         text += "\n-" + "\n-".join(gone)
     if come:
         text += "\n+" + "\n+".join(come)
-    if after:
-        text += "\n " + "\n ".join(after)
+    if tail:
+        text += "\n " + "\n ".join(old[len(old) - tail : len(old) - drop])
     return text, 3 + around + len(gone) + len(come)
 
 
@@ -95,7 +95,7 @@ def _moved(place: str, by: int) -> str:
 
 
 def _common(old: list[str], new: list[str]) -> tuple[int, int]:
-    shortest = min(len(old), len(new))
+    shortest = min(len(new), len(old))
     head = 0
     while head < shortest and old[head] == new[head]:
         head += 1

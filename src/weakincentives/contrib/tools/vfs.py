@@ -14,7 +14,7 @@ from ...prompt import MarkdownSection, ReadBeforeWritePolicy
 from ...session import SessionProtocol
 from ..files.export import export_files
 from ..files.mounts import Copied
-from ..files.originals import TrackedFilesystem
+from ..files.originals import TrackedFilesystem, TrackedMemory
 from ..files.reading import reading_tools
 from ..files.tool_parts import EXAMPLE_FILES, Names
 from ..files.writing import writing_tools
@@ -68,7 +68,7 @@ class VfsToolsSection(MarkdownSection[Any]):
             )
         guarded = config.read_before_write and not config.read_only
         policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
-        self._files: TrackedFilesystem | None = None
+        self._files: TrackedFilesystem | TrackedMemory | None = None
         self.mounted: tuple[Copied, ...] = ()
         if not config.shared:
             self._files, self.mounted = config.open()
@@ -82,7 +82,7 @@ class VfsToolsSection(MarkdownSection[Any]):
         )
 
     @property
-    def filesystem(self) -> TrackedFilesystem:
+    def filesystem(self) -> TrackedFilesystem | TrackedMemory:
         """The files; `PromptValidationError` when they are not the section's own but shared."""
         if self._files is None:
             raise PromptValidationError(
