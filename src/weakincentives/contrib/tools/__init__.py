@@ -22,6 +22,8 @@ from .planning import (
     StepStatus,
     UpdateStep,
 )
+from .podman import PodmanSandboxSection
+from .podman_config import PodmanSandboxConfig
 from .python import PythonConfig, PythonSection
 from .vfs import VfsToolsSection
 from .vfs_config import HostMount, VfsConfig
@@ -38,6 +40,8 @@ __all__ = [
     "PlanningConfig",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "PodmanSandboxConfig",
+    "PodmanSandboxSection",
     "PythonConfig",
     "PythonSection",
     "ReadPlan",
