@@ -159,7 +159,7 @@ def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: Shel
         "smaller steps, or make it faster.",
         "flood": "The command said far more than anybody reads, so it was stopped and what it did is undone\nWrite to "
         "a file instead, and read parts of that.",
-        "disk": f"The command was stopped and what it did is undone: {done.why}\nWrite less.",
+        "disk": f"The command was stopped and what it did is undone: {done.why}",
     }
     reason = reasons.get(done.how, "The command was stopped, and what it did is undone")
     return ToolResult.error(f"{reason}\n{_told(value, code=False)}".rstrip("\n"))

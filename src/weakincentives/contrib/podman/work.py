@@ -92,7 +92,8 @@ def run_command(
 
 def allowance(spec: ContainerSpec) -> dict[str, Any]:
     """How much of the disk a request may use: of the workspace, and what must be left of the whole."""
-    return {"disk": spec.disk, "files": spec.files, "reserve": spec.disk}
+    bounds = {"disk": spec.disk, "files": spec.files, "reserve": spec.disk, "readable": spec.rootless}
+    return {"bounds": bounds}
 
 
 def _check_room(spec: ContainerSpec) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from .evaluation import RESULT, evaluate
 from .facts import facts
 from .processes import Capture, Ended, Feed, Watch, end_all, spawn, take_charge
-from .scratch import collect, lay_out, over, wipe
+from .scratch import Bounds, collect, lay_out, over, wipe
 from .wire import OwnerGoneError, packed, receive, send, unpacked
 
 IN, OUT = 200, 201
@@ -62,9 +62,11 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     stdout, stderr = Capture(request["output"]), Capture(request["output"])
     feed = Feed(unpacked(request["stdin"]))
 
+    most = request["bounds"]["disk"]
+
     def work() -> None:
         os.chdir(cwd)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (request["disk"], request["disk"]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -74,7 +76,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
 
     ended = _supervised(request, work, {1: stdout, 2: stderr}, feed, look)
     if ended.how == "exit":
-        why = look()
+        why = look(True)
         ended = ended if why is None else Ended("disk", why=why)
     return {
         "how": ended.how,
@@ -112,7 +114,7 @@ def _evaluate(request: dict[str, Any]) -> dict[str, Any]:
         "written": {},
     }
     if ended.how == "exit":
-        why = look()
+        why = look(True)
         if why is not None:
             answer.update(how="disk", why=why)
             return answer
@@ -123,8 +125,9 @@ def _evaluate(request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _looking(request: dict[str, Any]) -> Callable[[], str | None]:
-    return lambda: over(WORKSPACE, request["disk"], request["files"], request["reserve"])
+def _looking(request: dict[str, Any]) -> Callable[[bool], str | None]:
+    bounds = Bounds(**request["bounds"])
+    return lambda final: over(WORKSPACE, bounds, final)
 
 
 def _supervised(
@@ -132,7 +135,7 @@ def _supervised(
     work: Callable[[], None],
     outputs: dict[int, Capture],
     feed: Feed,
-    look: Callable[[], str | None],
+    look: Callable[[bool], str | None],
 ) -> Ended:
     """Start it, stay with it, end all that is left of it, and take the last it said."""
     captures = list({id(capture): capture for capture in outputs.values()}.values())

@@ -174,10 +174,10 @@ class Watch:
         control: the pipe to the owner; when something happens there, it is gone.
         seconds: how long it may take.
         flood: how many bytes it may say in all.
-        look: what is wrong by now, or None; asked now and then.
+        look: what is wrong by now, or None; asked now and then, with False: it is still running.
     """
 
-    def __init__(self, control: int, seconds: float, flood: int, look: Callable[[], str | None]) -> None:
+    def __init__(self, control: int, seconds: float, flood: int, look: Callable[[bool], str | None]) -> None:
         self._control = control
         self._deadline = time.monotonic() + seconds
         self._flood = flood
@@ -196,7 +196,7 @@ class Watch:
             while True:
                 now = time.monotonic()
                 if now >= next_look:
-                    why = self._look()
+                    why = self._look(False)
                     if why is not None:
                         return Ended("disk", why=why)
                     next_look = time.monotonic() + max(TICK, 4 * (time.monotonic() - now))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from typing import NamedTuple
 
 from .wire import packed, unpacked
 
@@ -15,16 +16,28 @@ _UNTOUCHED = 0
 """The modification time of a file that may be written and was not."""
 
 
-def over(top: str, max_bytes: int, max_files: int, reserve: int) -> str | None:
-    """What is wrong with what is in the directory, or None.
+class Bounds(NamedTuple):
+    """What the workspace may hold: bytes and files in all; `reserve` bytes of its disk must stay free.
+
+    `readable` is whether a file that its owner may not read could not be put back by the host.
+    """
+
+    disk: int
+    files: int
+    reserve: int
+    readable: bool
+
+
+def over(top: str, bounds: Bounds, final: bool) -> str | None:
+    """What is wrong with what is in the directory, and what to do, or None; `final` when no command is running.
 
     Sizes are what the files claim, holes and further names included: that is what a copy of them takes.
     """
     free = os.statvfs(top)
-    if free.f_bavail * free.f_frsize < reserve:
-        return f"the disk that holds the workspace has less than {reserve:,} bytes left"
+    if free.f_bavail * free.f_frsize < bounds.reserve:
+        return f"the disk that holds the workspace has less than {bounds.reserve:,} bytes left\nWrite less."
     if os.path.lexists(os.path.join(top, RESERVED)):
-        return f"the name {RESERVED} is reserved at the top of the workspace"
+        return f"the name {RESERVED} is reserved at the top of the workspace\nUse another."
     size = count = 0
     pending = [top]
     while pending:
@@ -40,14 +53,25 @@ def over(top: str, max_bytes: int, max_files: int, reserve: int) -> str | None:
                     size += max(info.st_size, info.st_blocks * 512)
                     if stat.S_ISDIR(info.st_mode):
                         pending.append(entry.path)
+                    elif final and (why := _lasting(info.st_mode, bounds)) is not None:
+                        return f"{entry.path} {why}"
         except FileNotFoundError:
             continue
         except OSError as error:
-            return f"{directory} cannot be looked into ({error.strerror})"
-        if size > max_bytes:
-            return f"the workspace holds more than {max_bytes:,} bytes"
-        if count > max_files:
-            return f"the workspace holds more than {max_files:,} files"
+            return f"{directory} cannot be looked into ({error.strerror})\nMake directories readable."
+        if size > bounds.disk:
+            return f"the workspace holds more than {bounds.disk:,} bytes\nWrite less."
+        if count > bounds.files:
+            return f"the workspace holds more than {bounds.files:,} files\nWrite fewer."
+    return None
+
+
+def _lasting(mode: int, bounds: Bounds) -> str | None:
+    """Why something cannot stay: a later call that fails could not put it back."""
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode)):
+        return "is a socket or device, which cannot be kept\nPut it in /tmp, or remove it before the command ends."
+    if bounds.readable and stat.S_ISREG(mode) and not mode & stat.S_IRUSR:
+        return "cannot be read, so it cannot be kept\nMake it readable."
     return None
 
 
