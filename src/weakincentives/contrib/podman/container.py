@@ -16,9 +16,10 @@ from typing import IO, Any, Final, final
 
 from ...errors import SandboxError
 from .boot import COMMAND, program
-from .command import environment, explained, podman, run
+from .command import environment, explained, find_podman, podman, run
 from .owners import LABEL, owner, sweep
 from .pipe import MAX_REQUEST, BrokenPipeline, Pipeline
+from .seccomp import profile_text
 from .spec import ContainerSpec
 
 _log = logging.getLogger(__name__)
@@ -146,8 +147,11 @@ class _Running:
         self._ending = Lock()
         self.name = f"wink-{secrets.token_hex(8)}"
         self._lease = monotonic() + spec.lease
-        line = podman(spec.program, *spec.arguments(self.name, {LABEL: owner()}), *COMMAND)
-        with tempfile.TemporaryFile() as complaints:
+        find_podman(spec.program)
+        with tempfile.TemporaryFile() as complaints, tempfile.NamedTemporaryFile("w", suffix=".json") as seccomp:
+            seccomp.write(profile_text())
+            seccomp.flush()
+            line = podman(spec.program, *spec.arguments(self.name, {LABEL: owner()}, seccomp.name), *COMMAND)
             self._client = subprocess.Popen(
                 line,
                 stdin=subprocess.PIPE,

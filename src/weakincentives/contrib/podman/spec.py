@@ -46,8 +46,8 @@ class ContainerSpec:
     rootless: bool = False
     program: str = "podman"
 
-    def arguments(self, name: str, labels: Mapping[str, str]) -> list[str]:
-        """For `podman run`, without the command inside."""
+    def arguments(self, name: str, labels: Mapping[str, str], seccomp: str) -> list[str]:
+        """For `podman run`, without the command inside; `seccomp` is the file of the profile of system calls."""
         options = "nosuid,nodev" if self.executable else "nosuid,nodev,noexec"
         line = ["run", "-i", "--rm", "--name", name, "--pull=never", "--sig-proxy=false", "--http-proxy=false"]
         for label, value in labels.items():
@@ -58,6 +58,7 @@ class ContainerSpec:
             line += ["--userns", "keep-id"]
         line += ["--memory", str(self.memory), "--memory-swap", str(self.memory), "--cpus", f"{self.cpus:g}"]
         line += ["--pids-limit", str(self.pids), "--cap-drop", "all", "--security-opt", "no-new-privileges"]
+        line += ["--security-opt", f"seccomp={seccomp}"]
         line += ["--read-only", "--read-only-tmpfs=false"]
         line += ["--tmpfs", f"/tmp:rw,nosuid,nodev,size={self.tmp},mode=1777"]  # noqa: S108 - in the container
         line += ["--shm-size", str(min(self.tmp, 64 * 1024 * 1024))]
@@ -97,6 +98,8 @@ class ContainerSpec:
         check(not held, f"it has capabilities ({', '.join(held)})")
         check(facts.get("no_new_privileges") == "1", "it can gain privileges")
         check(facts.get("seccomp") == "2", "system calls are not filtered")
+        opened = facts.get("opened")
+        check(opened == [], f"it can get into {opened}")
         if self.network == "none":
             check(facts.get("interfaces") == ["lo"], f"it has a network ({facts.get('interfaces')})")
         read_only: Mapping[str, object] = facts.get("read_only") or {}
