@@ -17,6 +17,7 @@ from tests.conftest import needs
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.podman import Container, ContainerSpec, have_image
 from weakincentives.contrib.podman.command import environment, podman
+from weakincentives.contrib.podman.shell import ShellResult
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import SandboxError
@@ -89,11 +90,17 @@ class Sandbox:
     def sh(self, command: str, **more: Any) -> ToolReply:
         return self.call("shell_execute", command=command, **more)
 
-    def ok(self, command: str, **more: Any) -> str:
-        """What a command that ended by itself said."""
+    def done(self, command: str, **more: Any) -> ShellResult:
+        """What came of a command that ended by itself."""
         reply = self.sh(command, **more)
         assert reply.result.success, reply.text
-        return reply.result.value.stdout
+        value: object = reply.result.value
+        assert isinstance(value, ShellResult)
+        return value
+
+    def ok(self, command: str, **more: Any) -> str:
+        """What it said."""
+        return self.done(command, **more).stdout
 
     def fails(self, command: str, **more: Any) -> str:
         reply = self.sh(command, **more)

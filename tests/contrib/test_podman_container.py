@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -482,13 +483,13 @@ def test_files_that_were_not_asked_for(tmp_path: Path, folder: Path, written: st
     made.close()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        ["x", "y"], ["l"], ["l", 7], ["i", "zz"], ["f", "one"], ["b", "*"], ["d", [[1]]], ["d", [[["l", []], 1]]],
-        ["s", [["l", []]]], {"a": 1}, 1.5, [[], []], [{}, []], ["i", 7],
-    ],
-)  # fmt: skip
+NONE: list[Any] = [
+    ["x", "y"], ["l"], ["l", 7], ["i", "zz"], ["f", "one"], ["b", "*"], ["d", [[1]]], ["d", [[["l", []], 1]]],
+    ["s", [["l", []]]], {"a": 1}, 1.5, [[], []], [{}, []], ["i", 7],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", NONE)
 def test_values_that_are_none(data: Any) -> None:
     """What is no value in the agreed form is refused, and nothing of it is run."""
     with pytest.raises(ValueError):

@@ -137,10 +137,10 @@ def test_fork_bomb(box: Sandbox) -> None:
 def test_memory_hog(box: Sandbox) -> None:
     """A program that takes all memory is killed, and the container lives on."""
     name = box.section.container.name
-    reply = box.sh("python3 -c 'x = []\nwhile True: x.append(bytearray(10**7))'")
-    assert reply.result.value.exit_code in {137, -9}
+    reply = box.done("python3 -c 'x = []\nwhile True: x.append(bytearray(10**7))'")
+    assert reply.exit_code in {137, -9}
     assert box.sh("exec tail /dev/zero").text.startswith("Killed, as it seems for want of memory")
-    assert box.sh("cat /dev/zero > /tmp/fill").result.value.exit_code == 1  # the size of /tmp
+    assert box.done("cat /dev/zero > /tmp/fill").exit_code == 1  # the size of /tmp
     assert "MemoryError" in box.python("bytearray(10**9)").text
     quiet(box)
     assert box.section.container.name == name
@@ -154,7 +154,7 @@ def test_disk_filler(box: Sandbox) -> None:
     assert "the workspace holds more than" in box.fails("for n in $(seq 200); do head -c 2000000 /dev/zero > $n; done")
     assert "the workspace holds more than" in box.fails("truncate -s 40M a b c")
     limited = "python3 -c \"\nf = open('x', 'wb'); import os; os.unlink('x')\nwhile True: f.write(bytes(10**6))\""
-    assert box.sh(limited).result.value.exit_code != 0  # a file has the same limit, named or not
+    assert box.done(limited).exit_code != 0  # a file has the same limit, named or not
     assert box.files() == before
     assert shutil.disk_usage(box.root).free > free - (200 << 20)
     quiet(box)
@@ -203,8 +203,8 @@ for depth in range(5):
 def test_process_1_is_out_of_reach(box: Sandbox) -> None:
     """A command can neither kill, trace, read nor write the container's own process."""
     probes = "for s in KILL TERM INT HUP STOP SEGV; do kill -$s 1; done; cat /proc/1/mem /proc/1/environ /proc/1/maps"
-    done = box.sh(f"{probes}; ls /proc/1/fd; echo x > /proc/1/fd/201; echo x > /proc/1/oom_score_adj; echo end")
-    assert done.result.value.stdout == "end\n"
+    done = box.done(f"{probes}; ls /proc/1/fd; echo x > /proc/1/fd/201; echo x > /proc/1/oom_score_adj; echo end")
+    assert done.stdout == "end\n"
     code = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -291,7 +291,7 @@ while read -r _ where _ options _; do
 done < /proc/mounts
 """
     assert set(box.ok(script).split()) <= {"/workspace", "/tmp", "/dev/shm"}
-    assert "Permission denied" in box.sh("cp /bin/true prog; ./prog; rm prog").result.value.stderr
+    assert "Permission denied" in box.done("cp /bin/true prog; ./prog; rm prog").stderr
     mounts = {line.split()[1]: line.split()[3].split(",") for line in box.ok("cat /proc/mounts").splitlines()}
     for path in ("/workspace", "/tmp", "/dev/shm"):
         assert {"nosuid", "nodev"} <= set(mounts[path])

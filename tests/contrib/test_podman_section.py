@@ -130,7 +130,7 @@ def test_output_is_cut(box: Sandbox) -> None:
     """The first bytes of a long output are kept, and the rest is counted."""
     reply = box.sh("seq 100000")
     assert reply.result.success
-    value = reply.result.value
+    value: Any = reply.result.value
     assert value.stdout.startswith("1\n2\n")
     assert len(value.stdout) == 30_000
     assert value.dropped == 588_895 - 30_000
@@ -186,7 +186,7 @@ def test_only_the_workspace_is_kept(box: Sandbox) -> None:
     deep = "cd /tmp; for n in $(seq 300); do mkdir d; chmod 700 d; cd d; done; touch f; chmod 500 .; cd /tmp; chmod 0 d"
     box.ok(f"echo x > /tmp/x; echo x > /dev/shm/y; mkfifo /tmp/p; {deep}")
     assert box.ok("ls -A /tmp /dev/shm") == "/dev/shm:\n\n/tmp:\n"
-    assert box.sh("python3 -c 'import os; os.mkfifo(\"/dev/mqueue/x\")'").result.value.exit_code != 0
+    assert box.done("python3 -c 'import os; os.mkfifo(\"/dev/mqueue/x\")'").exit_code != 0
 
 
 def test_what_cannot_be_kept(box: Sandbox) -> None:
@@ -310,11 +310,11 @@ def test_mounts_and_export(tmp_path: Path) -> None:
         folder.chmod(0o755)
     (project / "main.py").write_text("print(open('/data/big.txt').read())\n")
     (data / "big.txt").write_text("big")
-    mounts = {"mounts": [HostMount(project, into="src")], "read_only_mounts": {"/data": data}}
-    with Sandbox(**mounts, allowed_roots=[tmp_path]) as box:
+    mounts = [HostMount(project, into="src")]
+    with Sandbox(mounts=mounts, read_only_mounts={"/data": data}, allowed_roots=[tmp_path]) as box:
         assert box.section.mounted[0].files == 1
         assert box.ok("python3 src/main.py | tee out.txt") == "big\n"
-        assert "Read-only file system" in box.sh("echo x > /data/big.txt; touch /data/y").result.value.stderr
+        assert "Read-only file system" in box.done("echo x > /data/big.txt; touch /data/y").stderr
         box.ok("ln -s /etc/passwd link")
         assert sorted(box.section.export(tmp_path / "taken")) == ["out.txt", "src/main.py"]
         root = box.root

@@ -44,7 +44,7 @@ def tightened(profile: Mapping[str, Any]) -> dict[str, Any]:
     rules.append(_allow("clone", _argument(0, "SCMP_CMP_MASKED_EQ", _NEW_NAMESPACES)))
     rules += [_allow("socket", _argument(0, "SCMP_CMP_EQ", family)) for family in _FAMILIES]
     rules.append(_allow("socket", _argument(0, "SCMP_CMP_EQ", _NETLINK), _argument(2, "SCMP_CMP_NE", _AUDIT)))
-    kinds = [{**kind, "subArchitectures": []} for kind in profile.get("archMap", ())]
+    kinds: list[dict[str, Any]] = [{**kind, "subArchitectures": []} for kind in profile.get("archMap", ())]
     return {**profile, "archMap": kinds, "syscalls": rules}
 
 
