@@ -48,7 +48,7 @@ def test_a_command_works_on_the_files(box: Sandbox) -> None:
 def test_exit_codes(box: Sandbox) -> None:
     """A non-zero exit is a normal result, told with both outputs; what the command did stays."""
     reply = box.sh("echo out; echo err >&2; touch kept.txt; exit 3")
-    assert reply.text == "OK\nExit code: 3\nout\nStandard error:\nerr"
+    assert reply.text == "Exit code: 3\nout\nStandard error:\nerr"
     assert box.section.filesystem.exists("kept.txt")
     assert "Killed by SIGTERM" in box.sh("kill -TERM $$").text
 

@@ -49,10 +49,8 @@ class ShellResult:
     dropped: int = 0
 
     def render(self) -> str:
-        """The exit code, then what was said."""
-        parts = [f"Exit code: {self.exit_code}"]
-        if self.exit_code < 0:
-            parts = [f"Killed by {_signal(-self.exit_code)}"]
+        """What was said; how it ended is the message of the reply."""
+        parts: list[str] = []
         if self.stdout:
             parts.append(self.stdout.rstrip("\n"))
         if self.stderr:
@@ -148,10 +146,11 @@ def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: Shel
     )
     if done.how == "exit":
         if params.check and done.code != 0:
-            return ToolResult.error(f"The command failed, so what it did is undone\n{_told(value)}")
-        if done.code == -signal.SIGKILL:
-            return ToolResult.ok(value, f"Killed, as it seems for want of memory (limit: {limits.memory:,} bytes)")
-        return ToolResult.ok(value)
+            ended = _ended(done.code, limits)
+            return ToolResult.error(
+                f"The command failed, so what it did is undone\n{ended}\n{_told(value)}".rstrip("\n")
+            )
+        return ToolResult.ok(value, _ended(done.code, limits))
     if done.how == "no_directory":
         return ToolResult.error(f"There is no directory {params.cwd} to run it in\nMake it first, or give another cwd.")
     reasons = {
@@ -162,14 +161,20 @@ def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: Shel
         "disk": f"The command was stopped and what it did is undone: {done.why}",
     }
     reason = reasons.get(done.how, "The command was stopped, and what it did is undone")
-    return ToolResult.error(f"{reason}\n{_told(value, code=False)}".rstrip("\n"))
+    return ToolResult.error(f"{reason}\n{_told(value)}".rstrip("\n"))
 
 
-def _told(value: ShellResult, *, code: bool = True, most: int = 4000) -> str:
+def _ended(code: int, limits: ShellLimits) -> str:
+    if code >= 0:
+        return f"Exit code: {code}"
+    if code == -signal.SIGKILL:
+        return f"Killed, as it seems for want of memory (limit: {limits.memory:,} bytes)"
+    return f"Killed by {_signal(-code)}"
+
+
+def _told(value: ShellResult, most: int = 4000) -> str:
     """The end of what it said: that is where errors are."""
     text = value.render()
-    if not code:
-        text = text.partition("\n")[2]
     return text if len(text) <= most else f"...\n{text[-most:]}"
 
 
