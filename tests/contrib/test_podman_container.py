@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,57 @@ def test_it_is_replaced_before_its_lease_is_over(folder: Path) -> None:
         assert made.name != first
     finally:
         made.close()
+
+
+def test_it_is_halted_while_it_starts(running: Container, folder: Path) -> None:
+    """A request that was waiting for the start when everything was halted is not run any more."""
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            run_command(running, "touch ran")
+        except SandboxError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    ticket = running.ticket
+    thread.start()
+    time.sleep(0.05)
+    running.halt()
+    thread.join(20)
+    assert errors == ["The call is over, so its command was not run."]
+    with pytest.raises(SandboxError, match="The call is over"):
+        run_command(running, "touch ran", ticket=ticket)
+    assert os.listdir(folder) == []
+    assert run_command(running, "echo hi").stdout == b"hi\n"
+
+
+INTERRUPTED = """
+import json, os, signal, threading
+from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
+from weakincentives.prompt import Prompt
+from weakincentives.runtime import Session, ToolCall
+
+with PodmanSandboxSection(config=PodmanSandboxConfig(files={"a.txt": "one"})) as box:
+    box.start()
+    with ToolExecutor(prompt=Prompt(name="x", sections=[box]), session=Session()) as executor:
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        arguments = {"command": "rm a.txt; (while true; do echo x >> late; done) & sleep 30"}
+        try:
+            executor.execute(ToolCall("1", "shell_execute", json.dumps(arguments)))
+        except KeyboardInterrupt:
+            print("interrupted", box.container.name, os.listdir(box.container.spec.root))
+        again = executor.execute(ToolCall("2", "shell_execute", json.dumps({"command": "ls"})))
+        print(again.text)
+"""
+
+
+def test_ctrl_c() -> None:
+    """An interrupt in the middle of a command ends it, everything it did is undone, and the sandbox works on."""
+    needs_podman()
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "interrupted None ['a.txt']\nExit code: 0\na.txt\n", done.stderr
 
 
 OWNER = """

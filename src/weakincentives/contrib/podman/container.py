@@ -54,34 +54,49 @@ class Container:
         self._running: _Running | None = None
         self._busy = False
         self._closed = False
+        self._halts = 0
 
     @property
     def name(self) -> str | None:
         """Podman's name for it while it runs."""
         return None if self._running is None else self._running.name
 
-    def request(self, message: dict[str, Any], seconds: float, most: int) -> dict[str, Any]:
+    @property
+    def ticket(self) -> int:
+        """What a request may be tied to: once `halt` was called, one with an older ticket is refused."""
+        return self._halts
+
+    def request(self, message: dict[str, Any], seconds: float, most: int, ticket: int | None = None) -> dict[str, Any]:
         """Ask, and wait for the answer, at most that time and `GRACE`; `most` bytes of it are taken.
+
+        Without a `ticket` it gets one now.
 
         `SandboxError` when the container cannot be started or breaks down. It is ended then, so that nothing of the
         request goes on; the same on Ctrl-C.
         """
+        ticket = self._halts if ticket is None else ticket
         with self._lock:
-            if self._closed:
-                raise SandboxError("The sandbox is closed. Make a new section.")
             self._busy = True
             try:
-                return self._ask(self._started(seconds), message, seconds, most)
+                self._check(ticket)
+                running = self._started(seconds)
+                self._check(ticket)  # starting takes a while
+                return self._ask(running, message, seconds, most)
             finally:
                 self._busy = False
 
     def start(self) -> str:
         """Start it unless it runs; podman's name for it. `SandboxError` as for a request."""
         with self._lock:
+            self._check(self._halts)
             return self._started(0.0).name
 
     def halt(self) -> None:
-        """Make sure that nothing runs in it: end it if a request is under way, whose caller gets a `SandboxError`."""
+        """Make sure that nothing runs in it, and that no request which began before this begins to run after it.
+
+        A request that is under way ends with the whole container, and its caller gets a `SandboxError`.
+        """
+        self._halts += 1
         running = self._running
         if self._busy and running is not None:
             running.end()
@@ -97,6 +112,12 @@ class Container:
         self.halt()
         with self._lock:
             self._drop(gently=True)
+
+    def _check(self, ticket: int) -> None:
+        if self._closed:
+            raise SandboxError("The sandbox is closed. Make a new section.")
+        if ticket != self._halts:
+            raise SandboxError("The call is over, so its command was not run.")
 
     def _ask(self, running: _Running, message: dict[str, Any], seconds: float, most: int) -> dict[str, Any]:
         number = running.next_number()

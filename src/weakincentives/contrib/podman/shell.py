@@ -86,8 +86,10 @@ def shell_execute_tool(
         problem = _problem(params, limits)
         if problem is not None:
             return ToolResult.error(problem)
+        # A call that is over must start nothing: it cannot write, and when files are put back its ticket is void.
+        ticket = container.ticket
         if context.filesystem is not None:
-            context.filesystem.mkdir(".")  # raises when this call is over already: nothing must be started then
+            context.filesystem.mkdir(".")
         seconds = limits.seconds if params.timeout_seconds is None else params.timeout_seconds
         if context.deadline is not None:
             seconds = min(seconds, max(0.1, context.deadline.remaining().total_seconds()))
@@ -99,6 +101,7 @@ def shell_execute_tool(
             stdin=params.stdin.encode(errors="replace"),
             seconds=seconds,
             output=limits.output,
+            ticket=ticket,
         )
         return _result(done, params, seconds, limits)
 

@@ -56,10 +56,12 @@ def run_command(
     stdin: bytes = b"",
     seconds: float = 60.0,
     output: int = 30_000,
+    ticket: int | None = None,
 ) -> Done:
     """Run it with the container's shell, in a directory of the workspace; when it returns, nothing of it runs any more.
 
-    `SandboxError` when the container cannot be started or breaks down, and when the disk has too little room.
+    `SandboxError` when the container cannot be started or breaks down, when the disk has too little room, and when the
+    container was halted since it gave out the ticket.
     """
     _check_room(container.spec)
     started = monotonic()
@@ -74,7 +76,7 @@ def run_command(
         "flood": FLOOD * output,
         **allowance(container.spec),
     }
-    answer = Answer(container.request(message, seconds, 3 * output + 100_000))
+    answer = Answer(container.request(message, seconds, 3 * output + 100_000, ticket))
     how = answer.text("how")
     if how in {"broken", "stuck"}:
         raise SandboxError(f"The command could not be run: {answer.text('why') or 'its processes do not end'}.")
