@@ -35,7 +35,6 @@ COMMANDS = st.sampled_from(
         "touch -d 2001-01-01 a.txt d 2>/dev/null",
         "cat a.txt 2>/dev/null || exit 3",
         "test -d d/e || exit 4",
-        "echo lost > lost; sleep 9",
         "echo lost > a.txt; mkdir .wink",
         "echo lost > a.txt; yes",
     ]
@@ -57,9 +56,10 @@ CALLS = st.one_of(
     st.tuples(st.just("edit_file"), st.fixed_dictionaries({"path": PATHS, "old_text": TEXTS, "new_text": TEXTS})),
     st.tuples(st.sampled_from(["copy_file", "move_file"]), st.fixed_dictionaries({"src": PATHS, "dst": PATHS})),
     st.tuples(st.just("delete_file"), st.fixed_dictionaries({"path": PATHS, "recursive": st.booleans()})),
+    st.tuples(st.just("shell_execute"), st.fixed_dictionaries({"command": COMMANDS, "check": st.booleans()})),
     st.tuples(
         st.just("shell_execute"),
-        st.fixed_dictionaries({"command": COMMANDS, "check": st.booleans(), "timeout_seconds": st.just(0.5)}),
+        st.just({"command": "echo lost > lost; (echo x > y; sleep 9) & sleep 9", "timeout_seconds": 0.2}),
     ),
     st.tuples(
         st.just("evaluate_python"),
