@@ -224,7 +224,7 @@ for fd in range(3, 1000):
 def test_privileges(box: Sandbox) -> None:
     """Namespaces, mounts, devices, set-user-id programs and kernel interfaces are refused."""
     code = """
-import ctypes, os, socket
+import ctypes, os, resource, socket
 libc = ctypes.CDLL(None, use_errno=True)
 tried = {}
 def attempt(name, act):
@@ -236,6 +236,7 @@ attempt('mknod', lambda: os.mknod('/tmp/sda', 0o60660, os.makedev(8, 0)))
 attempt('kmsg', lambda: os.open('/dev/kmsg', os.O_RDONLY))
 attempt('kcore', lambda: os.open('/proc/kcore', os.O_RDONLY) and os.read(os.open('/proc/kcore', os.O_RDONLY), 1))
 attempt('chown', lambda: os.chown('/tmp', 0, 0))
+attempt('prlimit', lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)) and 0)
 tried['unshare'] = libc.unshare(0x10000000 | 0x20000)
 attempt('vsock', lambda: socket.socket(40, socket.SOCK_STREAM) and 0)
 attempt('alg', lambda: socket.socket(38, socket.SOCK_SEQPACKET) and 0)

@@ -137,7 +137,7 @@ class Container:
         except BaseException:
             self._drop()
             raise
-        if answer.get("clean") is not True:
+        if answer.get("clean") is not True or str(answer.get("how")) in {"broken", "stuck"}:
             _log.warning("Container %s could not be tidied up, so it is replaced", running.name)
             self._drop()
         return answer

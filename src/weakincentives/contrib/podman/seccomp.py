@@ -22,10 +22,10 @@ _REFUSED: Final = frozenset(
     unshare setns mount umount umount2 pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
     clone clone3 socket socketcall keyctl add_key request_key bpf perf_event_open userfaultfd ptrace process_vm_readv
     process_vm_writev pidfd_getfd io_uring_setup io_uring_enter io_uring_register name_to_handle_at open_by_handle_at
-    kcmp chroot
+    kcmp chroot prlimit64
     """.split()  # noqa: SIM905 - names to read
 )
-"""Taken out of what is allowed; `clone` and `socket` come back with conditions."""
+"""Taken out of what is allowed; `clone`, `socket` and `prlimit64` come back with conditions."""
 
 _NEW_NAMESPACES: Final = 0x7E020000
 _FAMILIES: Final = (1, 2, 10)
@@ -44,6 +44,7 @@ def tightened(profile: Mapping[str, Any]) -> dict[str, Any]:
     rules.append(_allow("clone", _argument(0, "SCMP_CMP_MASKED_EQ", _NEW_NAMESPACES)))
     rules += [_allow("socket", _argument(0, "SCMP_CMP_EQ", family)) for family in _FAMILIES]
     rules.append(_allow("socket", _argument(0, "SCMP_CMP_EQ", _NETLINK), _argument(2, "SCMP_CMP_NE", _AUDIT)))
+    rules.append(_allow("prlimit64", _argument(0, "SCMP_CMP_EQ", 0)))  # of oneself, not of process 1
     kinds: list[dict[str, Any]] = [{**kind, "subArchitectures": []} for kind in profile.get("archMap", ())]
     return {**profile, "archMap": kinds, "syscalls": rules}
 

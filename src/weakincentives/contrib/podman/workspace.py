@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +17,12 @@ from .inside.scratch import wipe
 
 AGENT: Final = (1000, 1000)
 """Whom a container runs as when this process is root; never root itself."""
+
+
+PATIENCE: Final = 60.0
+"""Seconds that removing a temporary workspace may take."""
+
+_log = logging.getLogger(__name__)
 
 
 @final
@@ -74,20 +81,17 @@ class Workspace:
     def __init__(self, root: str | os.PathLike[str] | None, files: Mapping[str, str | bytes]) -> None:
         self.rootless = os.geteuid() != 0
         self.user = (os.geteuid(), os.getegid()) if self.rootless else AGENT
-        self._parent: Path | None = None
-        if root is None:
-            self._parent = Path(tempfile.mkdtemp(prefix="wink-sandbox-"))
-            folder = self._parent / "workspace"
-        else:
-            folder = Path(root)
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            if not self.rootless:
-                os.chown(folder, *self.user)
-        self.root = folder.resolve()
-        self._take_owner()
-        self.host = HostFilesystem(self.root, watch="scan", owner=None if self.rootless else self.user)
+        self._parent = Path(tempfile.mkdtemp(prefix="wink-sandbox-")) if root is None else None
+        self._host: HostFilesystem | None = None
         try:
+            folder = self._parent / "workspace" if self._parent is not None else Path(os.fspath(root or "."))
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                if not self.rootless:
+                    os.chown(folder, *self.user)
+            self.root = folder.resolve()
+            self._take_owner()
+            self._host = HostFilesystem(self.root, watch="scan", owner=None if self.rootless else self.user)
             self._check_journal()
             for path, content in files.items():
                 self.host.write(path, content)
@@ -95,12 +99,21 @@ class Workspace:
             self.close()
             raise
 
+    @property
+    def host(self) -> HostFilesystem:
+        """The files."""
+        assert self._host is not None
+        return self._host
+
     def close(self) -> None:
         """Close the files, and remove a temporary folder. Twice is fine; the container must have ended."""
-        self.host.close()
+        if self._host is not None:
+            self._host.close()
         if self._parent is not None and self._parent.exists():
-            wipe(str(self._parent), monotonic() + 60)
-            self._parent.rmdir()
+            if wipe(str(self._parent), monotonic() + PATIENCE):
+                self._parent.rmdir()
+            else:
+                _log.warning("%s could not be emptied; remove it by hand", self._parent)
 
     def _check_journal(self) -> None:
         if self.host.hides_state:
