@@ -50,14 +50,19 @@ max(totals, key=lambda region: totals[region])
 ]
 
 files = VfsToolsSection(config=VfsConfig(files={"sales.csv": SALES}))
+python = PythonSection(config=PythonConfig(deterministic=True))
 task = MarkdownSection(title="Task", template="Which region sold the most? Write the totals to report.md.")
+prompt = Prompt(PromptTemplate[None](ns="examples", key="data-question", sections=[task, files, python]))
 
-with PythonSection(config=PythonConfig(deterministic=True)) as python:
-    prompt = Prompt(PromptTemplate[None](ns="examples", key="data-question", sections=[task, files, python]))
-    with ToolExecutor(prompt=prompt, session=Session()) as executor:
+
+def main() -> None:
+    with python, ToolExecutor(prompt=prompt, session=Session()) as executor:
         for number, arguments in enumerate(ATTEMPTS, 1):
             reply = executor.execute(ToolCall(f"call_{number}", "evaluate_python", json.dumps(arguments)))
             there = files.filesystem.exists("report.md")
             print(f"attempt {number}: {reply.text}\n(report.md {'is there' if there else 'does not exist'})\n")
+    print(files.filesystem.read("report.md"))
 
-print(files.filesystem.read("report.md"))
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +15,13 @@ from tests.conftest import needs
 
 from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
 from weakincentives.adapters.core import ProviderAdapter
-from weakincentives.budget import TokenUsage
-from weakincentives.runtime import PromptExecuted, PromptRendered
+from weakincentives.adapters.kept_history import history_of
+from weakincentives.budget import Budget, TokenUsage
+from weakincentives.deadlines import Deadline
+from weakincentives.errors import PromptEvaluationError
+from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.testing.adapters import AdapterContract, Workshop, answers, assert_no_orphans
-from weakincentives.testing.scripted import Call
+from weakincentives.testing.scripted import Call, call, say
 
 
 @pytest.mark.torture  # two dozen starts of a large program
@@ -70,23 +74,83 @@ class TestClaude(AdapterContract):
         assert shop.session[PromptRendered].count() == 1
         self.finish(adapter)
 
-    @pytest.mark.skip(reason="Claude Code makes the ids and does not repeat them")
-    def test_missing_and_repeated_ids_are_mended(self) -> None: ...
+    # Where Claude Code, which runs the loop, does it in its own way: what holds all the same.
 
-    @pytest.mark.skip(reason="Claude Code makes the ids and does not repeat them")
-    def test_ids_may_come_again_in_later_turns(self) -> None: ...
+    def test_missing_and_repeated_ids_are_mended(self) -> None:
+        """Calls of one id are one call to Claude Code: none runs twice, and each id is answered."""
+        shop = Workshop()
+        adapter = self.make(
+            (
+                call("write", path="1").with_id("one"),
+                call("write", path="2").with_id("same"),
+                call("write", path="2").with_id("same"),
+            ),
+            say("Done."),
+        )
+        response = adapter.evaluate(shop.prompt, shop.session)
+        assert shop.notes == ["1", "2"]
+        done = [event.call_id for event in shop.session[ToolInvoked].all() if event.success]
+        assert done == ["one", "same"]
+        assert_no_orphans(response.history)
 
-    @pytest.mark.skip(reason="the process needs longer to start than this deadline; see test_claude.py")
-    def test_a_deadline_inside_a_call_ends_the_evaluation(self) -> None: ...
+    def test_ids_may_come_again_in_later_turns(self) -> None:
+        """The service makes ids that do not come again; one that does is taken for the call it was."""
+        shop = Workshop()
+        adapter = self.make(call("write", path="1").with_id("x"), call("write", path="2").with_id("x"), say("Done."))
+        response = adapter.evaluate(shop.prompt, shop.session)
+        assert shop.notes == ["1"]
+        assert_no_orphans(response.history)
 
-    @pytest.mark.skip(reason="Claude Code reports the tokens of a turn when it ends; see test_claude.py")
-    def test_a_budget_stops_calls_and_requests(self) -> None: ...
+    def test_a_deadline_inside_a_call_ends_the_evaluation(self) -> None:
+        """The call is undone, the other is recorded as not run; the process needs some seconds to start."""
+        shop = Workshop()
+        adapter = self.make((call("write", path="1", then="wait"), call("write", path="2")), say("Never."))
+        deadline = Deadline.after(timedelta(seconds=15))
+        with pytest.raises(PromptEvaluationError) as caught:
+            adapter.evaluate(shop.prompt, shop.session, deadline=deadline)
+        shop.go_on.set()
+        assert caught.value.phase == "deadline"
+        assert shop.outcomes[0] == ("write", "deadline")
+        assert shop.outcomes[1:] in ([("write", "deadline")], [("write", "cancelled")])
+        assert shop.notes == []
+        assert_no_orphans(history_of(caught.value))
 
-    @pytest.mark.skip(reason="Claude Code runs the other calls of the turn as well; see test_claude.py")
-    def test_opening_sections_keeps_the_transcript(self) -> None: ...
+    def test_a_budget_stops_calls_and_requests(self) -> None:
+        """Claude Code tells the tokens of a turn when it ends, so that turn's calls run; no other turn begins."""
+        shop = Workshop()
+        adapter = self.make(call("write", path="1"), call("write", path="2"), say("Never."), say("Never."))
+        budget = Budget(max_total_tokens=self.usage.total * 2 - 1)
+        with pytest.raises(PromptEvaluationError) as caught:
+            adapter.evaluate(shop.prompt, shop.session, budget=budget)
+        assert caught.value.phase == "budget"
+        assert shop.outcomes[0] == ("write", "succeeded")
+        assert len(shop.outcomes) == 2
+        assert_no_orphans(history_of(caught.value))
 
-    @pytest.mark.skip(reason="Claude Code runs the loop, so there is no manual mode")
-    def test_manual_mode_goes_step_by_step(self) -> None: ...
+    def test_opening_sections_keeps_the_transcript(self) -> None:
+        """The other calls of the turn run as well; the section's tools work from then on."""
+        shop = Workshop()
+        adapter = self.make(
+            (call("write", path="1"), call("open_sections", section_keys=["manual"], reason="to dig")),
+            call("dig"),
+            say("Gold."),
+        )
+        response = adapter.evaluate(shop.prompt, shop.session)
+        assert shop.outcomes == [("write", "succeeded"), ("open_sections", "expanded"), ("dig", "succeeded")]
+        opened = [text for _, text, _ in answers(response.history) if text.startswith("Opened: manual")]
+        assert "Dig with care." in opened[0]
+        assert shop.session[PromptRendered].count() == 2
+        assert_no_orphans(response.history)
+
+    def test_manual_mode_goes_step_by_step(self) -> None:
+        """There is none, since no turn is ours to hand out; whoever asks for it is told so at once."""
+        with pytest.raises(ValueError, match="no manual mode: Claude Code runs the loop"):
+            self.make(say("Never."), manual=True)
+        assert self.server is not None
+        self.server.close()
+        shop, adapter = Workshop(), self.make(say("Never."))
+        with pytest.raises(ValueError, match="tool_results= belongs to manual mode"):
+            adapter.evaluate(shop.prompt, shop.session, tool_results=[])
 
     def finish(self, adapter: ProviderAdapter) -> None:
         assert self.server is not None

@@ -72,6 +72,22 @@ def test_run_reads_the_request_from_standard_input(
     assert "Greet Ada." in out
 
 
+def test_nothing_on_standard_input_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty pipe is wrong use."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, _, err = wink(capsys, "run", f"{AGENTS}:Greeter", "--dry-run", "--request", "-")
+    assert (code, err) == (2, "wink run: --request - reads the request from standard input, and nothing came\n")
+
+
+def test_a_loop_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a user's own code raises ends the command with 1 and one line that says where."""
+    code, out, err = wink(capsys, "run", f"{AGENTS}:Greeter", "--model", "scripted", "--request", NOBODY)
+    assert (code, out) == (1, "")
+    assert err.startswith("wink run: LookupError: there is nobody (")
+    assert "agents.py, line " in err
+    assert "Traceback" not in err
+
+
 def test_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     """`--dry-run` prints what the model would read, without any model."""
     code, out, _ = wink(
@@ -116,6 +132,7 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["run", "nope.py"], "there is no file nope.py"),
         (["run", "no.such.module"], "there is no module 'no', and no file no.such.module"),
         (["run", "/"], "/ is a directory; name the Python file in it"),
+        (["run", "."], ". is a directory; name the Python file in it"),
         (["run", f"{AGENTS}:nope"], "has no 'nope'; it has greeter, plain, two, unsound, reviewer, Greeter, Talker"),
         (["run", f"{AGENTS}:NOT_AN_AGENT"], "is a int; name a MainLoop, a PromptTemplate or a Prompt"),
         (["run", AGENTS], "defines several: Greeter, Talker; choose one: "),
@@ -124,7 +141,7 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["run", f"{AGENTS}:Greeter", "--request", '{"nam": 1}'], "--request is no Who: name: Missing required field"),
         (["run", f"{AGENTS}:Greeter", "--request", NOBODY, "--dry-run"], "Greeter.prepare() raised LookupError"),
         (["run", f"{AGENTS}:Greeter", "--request", ADA], "Greeter needs a model: --model with one of: scripted, "),
-        (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "requests of the type Who: give one with --request"),
+        (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "Who: give one with --request '{\"name\": ...}'"),
         (["run", f"{AGENTS}:greeter", "--model", "scripted"], "it needs a Who"),
         (["run", f"{AGENTS}:greeter", "--dry-run"], "it needs a Who"),
         (["run", f"{AGENTS}:two", "--request", '{"What": 1}'], "--request takes an object with the keys Who, Where"),
@@ -135,6 +152,8 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["tools", "nope.py"], "there is no file nope.py"),
         (["check", "nope.py"], "there is no file nope.py"),
         (["demo", "--model", "anthropic:x"], "ANTHROPIC_API_KEY is not set"),
+        (["demo", "--svg", "/nowhere/x.svg"], "--svg: /nowhere/x.svg cannot be written"),
+        (["digest", "/nowhere"], "there is no directory /nowhere"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(AGENTS, "A"),
 )  # fmt: skip
@@ -157,7 +176,7 @@ def test_a_module_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixtu
     for text, expected in (
         ("x = 1\n1/0\n", f"could not be imported: ZeroDivisionError: division by zero ({file}, line 2)"),
         ("import nothing_like_this\n", "could not be imported: No module named 'nothing_like_this'"),
-        ("def (:\n", "could not be imported: SyntaxError"),
+        ("def (:\n", "could not be imported: SyntaxError: invalid syntax (agent.py, line 1)\n"),
         ("raise SystemExit(3)\n", "ended the program when it was imported (exit code 3)"),
     ):
         file.write_text(text)
@@ -192,7 +211,7 @@ def test_tools_prints_schemas_examples_and_policies(capsys: pytest.CaptureFixtur
     assert '- One and one: {"x": 1} -> 2' in out
     assert "policies: ReadBeforeWritePolicy" in out
     assert '"description": "What to add to."' in out
-    assert "1 tools of the prompt 'greeter'" in out
+    assert "1 tool of the prompt 'greeter'" in out
     code, out, _ = wink(capsys, "tools", f"{AGENTS}:plain", "--json")
     assert [tool["name"] for tool in json.loads(out)] == ["note"]
 
@@ -217,10 +236,69 @@ def test_check_finds_examples_that_raise_and_leaves_effects_alone(capsys: pytest
     assert "hunter2" not in out
     assert f"({AGENTS}, line " in out
     assert "note    moody: example 'Ask' answers: Not today." in out
-    assert "skipped pay: its effects are real; --effects runs its examples" in out
+    assert "skipped pay: example 'Pay one' was not run: its effect would be real" in out
+    assert out.endswith("1 wrong; 1 example of pay not run (--effects runs them, for real)\n")
     assert sys.modules["agents"].PAID == []
-    wink(capsys, "check", f"{AGENTS}:unsound", "--effects")
+    _, out, _ = wink(capsys, "check", f"{AGENTS}:unsound", "--effects")
+    assert "ok      pay: example 'Pay one'" in out
+    assert "not run" not in out
     assert sys.modules["agents"].PAID == [1]
+
+
+def test_check_holds_for_every_suite(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Every tool of every suite has an example that gives what it says, whatever the files of the prompt are."""
+    agent, folder = tmp_path / "agent.py", tmp_path / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("mine")
+    agent.write_text(SUITES.format(folder=str(folder)))
+    code, out, _ = wink(capsys, "check", str(agent))
+    assert code == 0, out
+    verdicts = [line.split(":")[0].split() for line in out.splitlines()[2:-1]]
+    assert {state for state, _ in verdicts} == {"ok"}, out
+    assert len(verdicts) == 2 * 4 + 3 * 10 + 1
+    assert out.endswith("all is well\n")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"README.md": "mine"}
+
+
+SUITES = """
+from weakincentives.contrib.tools import *
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
+
+template = PromptTemplate(ns="tests", key="suites", sections=[
+    PlanningToolsSection(),
+    MarkdownSection(title="Within", template="", children=[VfsToolsSection(config=VfsConfig(root={folder!r}))]),
+    PythonSection(),
+    WorkspaceDigestSection(),
+])
+prompt = Prompt(template).bind(sections=[
+    PlanningToolsSection(key="more-planning", tool_prefix="b_"),
+    VfsToolsSection(config=VfsConfig(shared=True), key="more-files", tool_prefix="b_"),
+    VfsToolsSection(config=VfsConfig(shared=True), key="other-files", tool_prefix="c_"),
+])
+del template
+"""
+
+
+def test_a_section_says_what_its_examples_need(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its resources stand in for the prompt's, and one that cannot give them is wrong."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(
+        f"{Path(AGENTS).read_text()}\n"
+        "from weakincentives.filesystem import InMemoryFilesystem\n"
+        "class Notes(MarkdownSection):\n"
+        "    def example_resources(self):\n"
+        "        return {Filesystem: InMemoryFilesystem()}\n"
+        "class Broken(MarkdownSection):\n"
+        "    def example_resources(self):\n"
+        "        raise OSError('no disk')\n"
+        "notes = PromptTemplate(ns='t', key='n', sections=[Notes(title='N', template='', tools=[note])])\n"
+        "bad = PromptTemplate(ns='t', key='b', sections=[Broken(title='N', template='', tools=[note])])\n"
+    )
+    code, out, _ = wink(capsys, "check", f"{agent}:notes")
+    assert (code, "ok      note: example 'Note it'" in out) == (0, True), out
+    code, out, _ = wink(capsys, "check", f"{agent}:bad")
+    assert code == 1
+    assert "WRONG   note: example_resources() of section 'n' raised OSError: no disk" in out
 
 
 def test_check_takes_everything_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

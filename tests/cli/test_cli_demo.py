@@ -137,6 +137,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.timing
 def test_the_demo_is_quick() -> None:
     """It takes less than 3 s of one processor, the start of the interpreter and of the project's tests included."""
     program = [sys.executable, "-c", "from weakincentives.cli import main; raise SystemExit(main())", "demo", "--plain"]

@@ -410,7 +410,7 @@ def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "(cut here; more does not fit)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["/no/such"], 1), ([__file__], 1), ([".", "--max-chars", "3"], 2)])
+@pytest.mark.parametrize(("arguments", "code"), [(["/no/such"], 2), ([__file__], 2), ([".", "--max-chars", "3"], 2)])
 def test_the_command_says_what_is_wrong(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     """A missing directory, a file and a useless limit give one line and an exit code."""
     assert main(["digest", *arguments]) == code

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import needs
 
-from weakincentives.contrib.files import TrackedFilesystem
+from weakincentives.contrib.files import TrackedFilesystem, TrackedMemory
 from weakincentives.contrib.tools import HostMount, VfsConfig, VfsToolsSection
 from weakincentives.errors import PathRefusedError, PromptValidationError
-from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem import FileChanges, Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.testing import FilesystemContract
 
 
@@ -45,7 +46,41 @@ class TestTrackedInMemory(FilesystemContract):
     any_order = True
 
     def make(self) -> Filesystem:
+        return TrackedMemory().begin()
+
+
+class TestTracked(FilesystemContract):
+    any_order = True
+
+    def make(self) -> Filesystem:
         return TrackedFilesystem(InMemoryFilesystem())
+
+
+@pytest.mark.parametrize("tracked", [TrackedMemory().begin, lambda: TrackedFilesystem(InMemoryFilesystem())])
+def test_what_is_tracked(tracked: Callable[[], TrackedMemory | TrackedFilesystem]) -> None:
+    """All ways of changing files are seen, through views too; what was taken back is no difference."""
+    fs = tracked()
+    fs.write("a/1", "one\n")
+    fs.append("a/2", "two\n")
+    before = fs.snapshot()
+    fs.copy("a", "b")
+    fs.sub("b").write("3", "three\n")
+    fs.move("a", "c")
+    fs.delete("b/1")
+    assert fs.differences().added == ("b/2", "b/3", "c/1", "c/2")
+    fs.restore(before)
+    assert fs.differences().added == ("a/1", "a/2")
+    assert fs.diff().count("+++ b/") == 2
+    fs.close()
+
+
+def test_what_is_there_before_tracking_begins_is_no_change() -> None:
+    """Only what comes after `begin` differs."""
+    fs = TrackedMemory({"a": "1"})
+    fs.write("b", "2")
+    assert (fs.differences(), fs.diff()) == (FileChanges(), "")
+    fs.begin().write("a", "3")
+    assert fs.differences() == FileChanges(changed=("a",))
 
 
 # Mounts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,31 +10,46 @@ from pathlib import Path
 from tests.contrib.podman_parts import needs_podman
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+WINK = "import sys; from weakincentives.cli import main; sys.exit(main())"
 
 
-def run(name: str) -> str:
-    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=120, check=False)
+def run(*command: str | Path) -> str:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_file_organiser() -> None:
-    """Files are put in order on a copy; what failed left nothing, and the folder changes only with the export."""
-    out = run("file_organiser.py")
-    assert "File already exists: invoices/2025-03.txt" in out
-    assert "Cannot write to todo.txt without reading it first" in out
-    assert (
-        "the folder itself is as it was: ['IMG_0042.jpg', 'invoice-april.txt', 'invoice-march.txt', 'todo.txt']" in out
-    )
+    """It plans, what fails leaves nothing behind, the plan is done, and the folder changes only with the export."""
+    out = run(EXAMPLES / "file_organiser.py")
+    assert "failed     move_file: File already exists: invoices/2025-03.txt" in out
+    assert "refused    edit_file: Cannot write to todo.txt without reading it first" in out
+    assert "Status: completed, 3 of 3 steps done\n- [x] 1. Invoices by month\n    note: Both were" in out
     assert "-- sort the invoices" in out
-    assert (
-        "after the export: ['invoices/2025-03.txt', 'invoices/2025-04.txt', 'pictures/IMG_0042.jpg', 'todo.txt']" in out
+    assert out.endswith(
+        "Now it has: ['invoices/2025-03.txt', 'invoices/2025-04.txt', 'pictures/IMG_0042.jpg', 'todo.txt']\n"
     )
+
+
+def test_file_organiser_works_on_a_copy(tmp_path: Path) -> None:
+    """As a loop, `wink` runs and checks it, and the folder is as it was."""
+    for name in ("invoice-march.txt", "invoice-april.txt", "IMG_0042.jpg"):
+        (tmp_path / name).write_text(f"Invoice {name}\n")
+    (tmp_path / "todo.txt").write_text("- sort the invoices\n- call Ana\n")
+    target, request = EXAMPLES / "file_organiser.py", json.dumps({"path": str(tmp_path)})
+    out = run("-c", WINK, "run", target, "--model", "scripted", "--request", request)
+    assert out.startswith("Invoices and pictures have folders of their own")
+    checked = run("-c", WINK, "check", target, "--request", request)
+    assert checked.count("\nok ") == 1 + 4 + 10, checked
+    assert checked.endswith("all is well\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "IMG_0042.jpg", "invoice-april.txt", "invoice-march.txt", "todo.txt"
+    ]  # fmt: skip
 
 
 def test_data_question() -> None:
     """Code that fails leaves no file, code that pries finds nothing, and the last attempt answers."""
-    out = run("data_question.py")
+    out = run(EXAMPLES / "data_question.py")
     first, second, third, last = out.split("attempt ")[1:]
     assert "No module named 'pandas'" in first
     assert "KeyError" in second

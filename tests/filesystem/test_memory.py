@@ -145,6 +145,7 @@ def test_snapshots_dropped_leave_memory_where_it_was() -> None:
     assert grown < 200_000
 
 
+@pytest.mark.timing
 def test_changes_cost_what_changed() -> None:
     """Asking for changes reads neither the tree nor the directory around a changed file."""
     fs = InMemoryFilesystem({f"f{number}": "x" for number in range(20_000)})
@@ -167,6 +168,7 @@ def test_a_directory_deleted_and_made_again_differs_in_its_files_only() -> None:
     assert fs.changes(snapshot) == FileChanges(("d/new",), ("d/other",), ("d/deep/", "d/deep/gone", "d/gone"))
 
 
+@pytest.mark.timing
 def test_fifty_thousand_files_in_one_directory_are_no_burden() -> None:
     """Writes do not copy the directory, and a snapshot of it is as quick as any."""
     fs = InMemoryFilesystem({f"all/f{number}": "x" for number in range(50_000)})

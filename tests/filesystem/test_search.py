@@ -116,6 +116,7 @@ def test_glob_reads_only_directories_that_can_match(pattern: str, scanned: int) 
     assert len(tree.scanned) == scanned
 
 
+@pytest.mark.timing
 def test_many_double_stars_cost_no_more_than_one_walk() -> None:
     """A pattern made to explode is walked with a set of positions, not by trying all ways."""
     fs = InMemoryFilesystem({"/".join(["a"] * 60) + "/b": "x"})
@@ -194,6 +195,7 @@ def test_ignored_is_what_git_ignores(
         assert found == sorted(filter(None, listed.split("\0")))
 
 
+@pytest.mark.timing
 def test_strange_ignore_files_do_no_harm() -> None:
     """Invalid lines, other encodings and a directory of that name are passed over; explosive rules end soon."""
     fs = InMemoryFilesystem({"a.log": "", "b.txt": "", "a" * 250: "", "d/x.log": ""})
@@ -229,6 +231,7 @@ def test_grep_sees_lines_that_span_pieces() -> None:
     assert len(fs.grep("x")) == 1
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)+$", "(a|aa)+$", "(.*a){20}$", r"(?:(?:a*)*)*b"])
 def test_no_pattern_outlives_the_time_limit(pattern: str) -> None:
     """Whatever the pattern does, the search ends near its limit, in an answer or a `PatternError`."""

@@ -500,14 +500,17 @@ def test_what_ends_the_run_leaves_the_call_unknown(error: Any, ledger: Ledger) -
 def test_a_cancelled_call_is_unknown(ledger: Ledger) -> None:
     """As far as it came, its effect may have happened."""
 
-    async def slow(params: Refund) -> ToolResult[Receipt]:
-        await asyncio.sleep(5)
-        return ToolResult.ok(Receipt(1))
-
     async def main() -> None:
+        started = asyncio.Event()
+
+        async def slow(params: Refund) -> ToolResult[Receipt]:
+            started.set()
+            await asyncio.sleep(5)
+            return ToolResult.ok(Receipt(1))
+
         async with executor(refund_tool(slow), ledger) as run:
             task = asyncio.ensure_future(run.aexecute(refund()))
-            await asyncio.sleep(0.05)
+            await asyncio.wait_for(started.wait(), 5)  # a claim takes its time on a busy disk
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -94,6 +94,7 @@ def test_results_are_in_the_order_of_the_requests_and_failures_stop_nothing(conc
     assert all(result.duration > 0 for result in results)
 
 
+@pytest.mark.timing
 def test_plain_handlers_of_several_requests_overlap() -> None:
     """Six requests whose handler blocks for 0.3 s take less than 1 s six at a time."""
     begun = time.monotonic()

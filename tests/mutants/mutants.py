@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant(
         "the session is not restored",
         "runtime/transactions.py",
-        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session))',
+        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
@@ -72,8 +72,8 @@ MUTANTS = [
     Mutant(
         "snapshots of resources are never released",
         "runtime/transactions.py",
-        "            if self._parts:\n                _release_parts(self._parts)",
-        "            if self._parts and False:\n                _release_parts(self._parts)",
+        "            if self._parts:\n                _release_parts(self._parts, self._log_extra)",
+        "            if self._parts and False:\n                _release_parts(self._parts, self._log_extra)",
     ),
     Mutant(
         "locks are never given back",
@@ -95,13 +95,13 @@ MUTANTS = [
     ),
     Mutant(
         "validate is not asked",
-        "runtime/transactions.py",
+        "runtime/blocks.py",
         "self.committed = error is None and (self._validate is None or bool(self._validate()))",
         "self.committed = error is None",
     ),
     Mutant(
         "an exception commits the block",
-        "runtime/transactions.py",
+        "runtime/blocks.py",
         "self.committed = error is None and (",
         "self.committed = (error is None or True) and (",
     ),
@@ -121,8 +121,8 @@ MUTANTS = [
     Mutant(
         "writers share",
         "runtime/locks.py",
-        "if self._writing or self._waiting or (self._readers and not shared):",
-        "if self._writing or self._waiting:",
+        "if not (shared and self._readers):",
+        "if not self._readers:",
     ),
     # The fence.
     Mutant(
@@ -158,8 +158,8 @@ MUTANTS = [
     Mutant(
         "policies get a context that writes",
         "runtime/gate.py",
-        "context = CallContext(request, run, False)",
-        "context = CallContext(request, run, True)",
+        "context = call_context(request, run, False)",
+        "context = call_context(request, run, True)",
     ),
     # Parsing and the gate.
     Mutant(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 from weakincentives.errors import PromptValidationError, SchemaError
 from weakincentives.prompt import IdempotencyConfig
 from weakincentives.prompt.idempotency import params_hash
 from weakincentives.results import ToolResult
+from weakincentives.serde import dump
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,36 @@ def test_dates_count() -> None:
     """Values with a JSON form of their own are told apart."""
     one, two = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 1, 2, tzinfo=UTC)
     assert params_hash(one) != params_hash(two)
+
+
+@dataclass(frozen=True)
+class Card:
+    token: SecretStr
+
+
+class Account(BaseModel):
+    name: str
+    pin: Secret[int]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (Card(SecretStr("a")), Card(SecretStr("b"))),
+        (Account(name="x", pin=Secret(1)), Account(name="x", pin=Secret(2))),
+        (
+            {"cards": [Card(SecretStr("a")), Card(SecretStr("b"))]},
+            {"cards": [Card(SecretStr("b")), Card(SecretStr("a"))]},
+        ),
+        ({"a": SecretStr("x"), "b": SecretStr("y")}, {"a": SecretStr("y"), "b": SecretStr("x")}),
+        ({"all": {SecretStr("a"), SecretStr("b")}}, {"all": {SecretStr("a"), SecretStr("c")}}),
+        ((SecretBytes(b"a"),), (SecretBytes(b"b"),)),
+    ],
+)
+def test_secrets_count(one: Any, two: Any) -> None:
+    """Params that differ only in a secret are not the same, although both are masked wherever they are shown."""
+    assert dump(one) == dump(two)
+    assert params_hash(one) == params_hash(copy.deepcopy(one)) != params_hash(two)
 
 
 def test_defaults() -> None:

@@ -95,6 +95,60 @@ def test_what_the_model_wrote_it_knows(context: ToolContext, fs: InMemoryFilesys
     assert policy.check("edit_file", File("config.json"), context) is None
 
 
+def test_what_somebody_wrote_over_the_model_must_be_read(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """A file that the model wrote and somebody else changed is no longer known."""
+    fs.write("new.txt", "mine")
+    policy.on_result("write_file", File("new.txt"), OK, context)
+    fs.write("new.txt", "theirs")
+    assert "it has changed since it was read" in str(policy.check("write_file", File("new.txt"), context))
+
+
+def test_what_was_written_in_one_session_is_unknown_in_another(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """Two models on the same files do not know what the other wrote."""
+    fs.write("config.json", "mine")
+    policy.on_result("write_file", File("config.json"), OK, context)
+    other = ToolContext(session=Session(), resources=ResourceRegistry.build({Filesystem: fs}))
+    assert policy.check("write_file", File("config.json"), context) is None
+    assert "without reading it first" in str(policy.check("write_file", File("config.json"), other))
+
+
+def test_a_write_that_was_undone_leaves_what_was_known(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """A read file is still known after a write to it was rolled back; an unread one is still unknown."""
+    fs.write("unread.txt", "secret")
+    read(context)
+    files, state = fs.snapshot(), context.session.snapshot()
+    for path in ("config.json", "unread.txt"):
+        fs.write(path, "mine")
+        policy.on_result("write_file", File(path), OK, context)
+    fs.restore(files)
+    context.session.restore(state)
+    assert policy.check("write_file", File("config.json"), context) is None
+    assert policy.check("write_file", File("unread.txt"), context) is not None
+
+
+def test_a_second_write_that_was_undone_leaves_the_first_known(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """What the model wrote before is known again when the file is back at it, however often that happens."""
+    fs.write("new.txt", "first")
+    policy.on_result("write_file", File("new.txt"), OK, context)
+    before = fs.snapshot()
+    for number in range(3):
+        fs.write("new.txt", f"undone {number}")
+        policy.on_result("write_file", File("new.txt"), OK, context)
+        fs.restore(before)
+        assert policy.check("write_file", File("new.txt"), context) is None
+
+
+def test_the_sessions_remembered_are_bounded(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """A session that was forgotten for newer ones must read again what it wrote."""
+    fs.write("new.txt", "mine")
+    policy.on_result("write_file", File("new.txt"), OK, context)
+    newer = [ToolContext(session=Session(), resources=ResourceRegistry.build({Filesystem: fs})) for _ in range(1024)]
+    for other in newer:
+        policy.on_result("write_file", File("new.txt"), OK, other)
+    assert policy.check("write_file", File("new.txt"), newer[-1]) is None
+    assert policy.check("write_file", File("new.txt"), context) is not None
+
+
 def test_a_failed_reading_teaches_nothing(context: ToolContext) -> None:
     """Neither an error nor a file that is not there is noted."""
     policy.on_result("read_file", File("config.json"), ToolResult.error("no"), context)

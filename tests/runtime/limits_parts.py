@@ -190,6 +190,28 @@ def tell(params: Text, *, context: ToolContext) -> ToolResult[str]:
     return ToolResult.ok(f"{params.text or '-'} {run_id} {left} {os.getpid()} {context.idempotency_key}")
 
 
+def beats(params: Text, *, context: ToolContext) -> ToolResult[str]:
+    """Beat three times, once from a thread."""
+    context.beat()
+    thread = threading.Thread(target=context.beat)
+    thread.start()
+    thread.join()
+    context.beat()
+    return ToolResult.ok("done")
+
+
+_earlier: list[ToolContext] = []
+
+
+def beats_for_an_earlier_call(params: Text, *, context: ToolContext) -> ToolResult[str]:
+    """Keep the context; a later call of the same process beats with it."""
+    if not _earlier:
+        _earlier.append(context)
+        return ToolResult.ok("kept")
+    _earlier[0].beat()
+    return ToolResult.ok("beaten")
+
+
 async def tell_async(params: Text) -> ToolResult[str]:
     return ToolResult.ok(f"async {os.getpid()}")
 

@@ -26,7 +26,13 @@ from tests.runtime.limits_parts import (
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.deadlines import Deadline
-from weakincentives.errors import DeadlineExceededError, PromptEvaluationError, StaleCallError, ToolValidationError
+from weakincentives.errors import (
+    DeadlineExceededError,
+    PromptEvaluationError,
+    RollbackError,
+    StaleCallError,
+    ToolValidationError,
+)
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Heartbeat, RunContext, Session, ToolCall, ToolInvoked, ToolReply
@@ -442,3 +448,39 @@ def test_a_run_context_reaches_handlers_events_and_logs(caplog: pytest.LogCaptur
     assert len(records) == 5
     for record in records:
         assert {key: record.__dict__.get(key) for key in run.log_extra()} == run.log_extra()
+
+
+class Unrestorable:
+    """A participant that cannot be taken back, and cannot tell what changed."""
+
+    def snapshot(self) -> int:
+        return 0
+
+    def restore(self, taken: int) -> None:
+        raise RuntimeError("gone")
+
+    def changes(self, taken: int) -> None:
+        raise RuntimeError("who knows")
+
+    def release(self, taken: int) -> None:
+        raise RuntimeError("still gone")
+
+
+def test_a_failed_undo_is_logged_with_the_ids_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    """What participants do wrong while a call is undone is logged with the run's ids, like all else."""
+    run = RunContext(run_id="r", request_id="q")
+
+    def fails(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult.error("no")
+
+    options: dict[str, Any] = {"resources": {Unrestorable: Unrestorable()}, "run_context": run}
+    with executor_of(fails, **options) as executor, caplog.at_level(logging.DEBUG), pytest.raises(RollbackError):
+        executor.execute(call("fails", text="x"))
+    records = [record for record in caplog.records if record.name.startswith("weakincentives.runtime")]
+    assert [record.getMessage() for record in records] == [
+        "Tool fails failed: no",
+        "The changes of Unrestorable could not be told",
+        "The Unrestorable could not be restored",
+        "A snapshot of Unrestorable could not be released",
+    ]
+    assert [record.__dict__.get("run_id") for record in records] == ["r"] * 4

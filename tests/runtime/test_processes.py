@@ -19,6 +19,8 @@ from tests.runtime.limits_parts import (
     SLACK,
     Count,
     Text,
+    beats,
+    beats_for_an_earlier_call,
     call,
     child_of_ours,
     eventually,
@@ -35,9 +37,15 @@ from tests.runtime.limits_parts import (
 )
 
 from weakincentives.deadlines import Deadline
-from weakincentives.errors import DeadlineExceededError, PromptEvaluationError, PromptValidationError, WinkError
+from weakincentives.errors import (
+    DeadlineExceededError,
+    LeaseLostError,
+    PromptEvaluationError,
+    PromptValidationError,
+    WinkError,
+)
 from weakincentives.prompt import ToolResult
-from weakincentives.runtime import RunContext, Session, ToolInvoked
+from weakincentives.runtime import Heartbeat, RunContext, Session, ToolInvoked
 from weakincentives.runtime.processes import POOL, Job, Worker, WorkerDiedError, WorkerPool
 from weakincentives.runtime.threads import abandoned_count
 from weakincentives.session import replace_latest
@@ -61,6 +69,41 @@ def test_params_deadline_and_run_context_reach_the_handler() -> None:
     assert (text, run_id, key) == ("hello", "run-7", "None")
     assert 900 < int(left) <= 1000
     assert int(pid) != os.getpid()
+
+
+def test_beats_are_passed_on() -> None:
+    """A handler in a process beats in the parent, from any of its threads; from sync and from async code."""
+    heartbeat = Heartbeat()
+    with executor_of(isolated(beats), heartbeat=heartbeat) as executor:
+        assert executor.execute(call("beats")).success
+        assert heartbeat.count == 3
+        assert asyncio.run(executor.aexecute(call("beats", "2"))).success
+    assert heartbeat.count == 6
+
+
+def test_a_lost_lease_stops_the_handler_in_its_process() -> None:
+    """What a listener of the heartbeat raises in the parent is raised by `beat()` in the worker."""
+    heartbeat = Heartbeat()
+
+    def lost() -> None:
+        raise LeaseLostError("somebody else has it")
+
+    heartbeat.add_listener(lost)
+    with executor_of(isolated(beats), heartbeat=heartbeat) as executor:
+        reply = executor.execute(call("beats"))
+    assert (reply.outcome, heartbeat.count) == ("crashed", 1)
+    assert "somebody else has it" in reply.text
+
+
+def test_a_call_that_is_over_cannot_beat_for_the_next_one() -> None:
+    """A context kept in the worker has no heartbeat any more when its call is over."""
+    heartbeat = Heartbeat()
+    POOL.close()
+    with executor_of(isolated(beats_for_an_earlier_call), heartbeat=heartbeat) as executor:
+        assert executor.execute(call("beats_for_an_earlier_call")).text == "OK\nkept"
+        reply = executor.execute(call("beats_for_an_earlier_call", "2"))
+    assert "This call is over" in reply.text
+    assert heartbeat.count == 0
 
 
 def test_async_handlers_run_there_too() -> None:
@@ -224,7 +267,7 @@ def test_a_pool_keeps_few_and_replaces_the_dead() -> None:
     try:
         assert second is not first
         second.ready()
-        assert second.run(Job(os.getpid, ()).packed()).get() != os.getpid()
+        assert second.run(Job(os.getpid, ()).packed(), lambda: None).get() != os.getpid()
     finally:
         pool.close()
     assert not second.alive

@@ -82,6 +82,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("piece", ODD)
 def test_no_text_takes_long(piece: str) -> None:
     """Masking takes time in proportion to the text, whatever it repeats."""

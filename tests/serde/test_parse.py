@@ -323,6 +323,7 @@ def test_of_duplicate_keys_the_last_wins() -> None:
     assert parse(Search, '{"query": "a", "query": "b"}') == Search("b")
 
 
+@pytest.mark.timing
 def test_too_much_text_is_refused_at_once() -> None:
     """Fifty megabytes are turned away before they are read; the limit can be lifted."""
     text = json.dumps({"query": "x" * 50_000_000})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import tracemalloc
 import weakref
 from dataclasses import dataclass
@@ -139,6 +140,27 @@ def test_changes_names_the_slices_that_were_touched() -> None:
     session.restore(before)
     assert session.changes(before) == ()
     assert [change.policy for change in session.changes(before, logs=True)] == [SlicePolicy.LOG]
+
+
+def test_log_slices_are_compared_whoever_looked_at_them_when() -> None:
+    """What was logged counts from the snapshot on, whether or not somebody read the slice before, between or after."""
+    for looks in itertools.product([False, True], repeat=3):
+        session = Session()
+        session.dispatch(Happened("before"))
+        if looks[0]:
+            session[Happened].all()
+        snapshot = session.snapshot()
+        if looks[1]:
+            session[Happened].all()
+        assert session.changes(snapshot, logs=True) == ()
+        session.dispatch(Happened("after"))
+        if looks[2]:
+            session[Happened].all()
+        for _ in range(2):
+            (change,) = session.changes(snapshot, logs=True)
+            assert (change.before, change.after, change.added) == (
+                [Happened("before")], [Happened("before"), Happened("after")], 1,
+            )  # fmt: skip
 
 
 def test_changes_across_a_reset_and_an_initial_state() -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..adapters import ToolExecutor
 from ..errors import RollbackError, WinkError
-from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolExample
+from ..prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolExample
 from ..runtime import ToolCall, ToolInvoked, ToolReply, create_snapshot, release_snapshot, restore_snapshot
 from ..serde import dump_json
 from ..session import Session
+from .loading import last_line
 
 State = Literal["ok", "note", "skipped", "WRONG"]
 
 _BROKEN = frozenset({"crashed", "invalid", "timeout", "deadline", "undone", "unknown"})
+_SHOWN_CHARS = 120
 
 
 class Verdict(NamedTuple):
@@ -27,61 +28,95 @@ class Verdict(NamedTuple):
 
 
 def tried(prompt: Prompt[Any], *, effects: bool) -> Iterator[Verdict]:
-    """Run every example of the prompt's tools on its resources and a fresh session; then take everything back.
+    """Run every example of the prompt's tools, each in a transaction of its own that is then taken back.
 
-    Policies are not asked: an example stands alone. An example that its handler answers with an error is a note, since
-    it may need files or state that are not there; one that raises is wrong.
+    An example gets a fresh session and the prompt's resources, with what its section says that examples need in place
+    of them; the examples of a section that says so go on from one another. Policies are not asked: an example stands
+    alone. One that its handler answers with an error is a note, since it may need files or state that are not there;
+    one that raises is wrong.
     """
-    for bound in prompt.template.tree.tools.values():
-        tool = bound.tool
-        if not tool.examples:
-            yield Verdict("note", tool.name, "has no example")
-        elif tool.idempotency is not None and not effects:
-            yield Verdict("skipped", tool.name, "its effects are real; --effects runs its examples")
-        else:
-            yield from (_try(tool, example, prompt) for example in tool.examples)
+    for section in _all(prompt.sections):
+        story: list[tuple[Tool[Any, Any], ToolExample[Any, Any]]] = []
+        for tool in section.tools:
+            if not tool.examples:
+                yield Verdict("note", tool.name, "has no example")
+            elif tool.idempotency is not None and not effects:
+                yield from (Verdict("skipped", tool.name, _not_run(example)) for example in tool.examples)
+            elif section.examples_continue:
+                story += [(tool, example) for example in tool.examples]
+            else:
+                for example in tool.examples:
+                    yield from _try([(tool, example)], section, prompt)
+        if story:
+            yield from _try(story, section, prompt)
 
 
-def _try(tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prompt[Any]) -> Verdict:
-    what = f"example {example.description!r}"
+def _all(sections: Iterable[Section[Any]]) -> Iterator[Section[Any]]:
+    for section in sections:
+        yield section
+        yield from _all(section.children)
+
+
+def _not_run(example: ToolExample[Any, Any]) -> str:
+    return f"{_named(example)} was not run: its effect would be real, and no transaction takes it back"
+
+
+def _named(example: ToolExample[Any, Any]) -> str:
+    return f"example {example.description!r}"
+
+
+def _try(
+    trial: Sequence[tuple[Tool[Any, Any], ToolExample[Any, Any]]], section: Section[Any], prompt: Prompt[Any]
+) -> Iterator[Verdict]:
+    """Run the examples one after the other on one session, then take everything back."""
+    tools = MarkdownSection[Any](title="Tools", template="", tools=section.tools)
+    alone: Prompt[Any] = Prompt(PromptTemplate[Any](ns="wink", key="check", sections=[tools]))
     try:
-        reply, error = _run_once(tool, example, prompt)
-    except RollbackError as error:
-        return Verdict("WRONG", tool.name, f"{what} could not be taken back: {error}")
-    except WinkError as error:
-        return Verdict("WRONG", tool.name, f"{what}: {error}")
-    if reply.outcome in _BROKEN:
-        return Verdict("WRONG", tool.name, f"{what} {reply.outcome}: {_first_line(reply)}{_where(error)}")
-    if not reply.success:
-        return Verdict("note", tool.name, f"{what} answers: {_first_line(reply)}")
-    if reply.result.value != example.output:
-        return Verdict("note", tool.name, f"{what} gives another value than it says")
-    return Verdict("ok", tool.name, what)
-
-
-def _run_once(
-    tool: Tool[Any, Any], example: ToolExample[Any, Any], prompt: Prompt[Any]
-) -> tuple[ToolReply, BaseException | None]:
-    section = MarkdownSection[Any](title="Tool", template="", tools=[tool])
-    alone: Prompt[Any] = Prompt(PromptTemplate[Any](ns="wink", key="check", sections=[section]))
-    alone = alone.bind(resources=prompt.resources.registry)
+        alone = alone.bind(resources=prompt.resources.registry).bind(resources=section.example_resources())
+    except Exception as error:  # noqa: BLE001 - a user's section
+        text = f"example_resources() of section {section.key!r} raised {type(error).__name__}: {error}"
+        yield Verdict("WRONG", trial[0][0].name, text)
+        return
     session = Session()
     prompt.install(session)
-    with ToolExecutor(prompt=alone, session=session) as executor:
-        before = create_snapshot(session, alone.resources)
-        try:
-            arguments = None if example.input is None else dump_json(example.input)
-            reply = executor.execute(ToolCall("example", tool.name, arguments))
-            event = session[ToolInvoked].latest()
-            return reply, None if event is None else event.error
-        finally:
-            restore_snapshot(session, alone.resources, before)
-            release_snapshot(session, before)
+    try:
+        with ToolExecutor(prompt=alone, session=session) as executor:
+            before = create_snapshot(session, alone.resources)
+            try:
+                for number, (tool, example) in enumerate(trial):
+                    yield _run(
+                        executor, ToolCall(f"example-{number}", tool.name, _arguments(example)), example, session
+                    )
+            finally:
+                restore_snapshot(session, alone.resources, before)
+                release_snapshot(session, before)
+    except RollbackError as error:
+        yield Verdict("WRONG", trial[-1][0].name, f"{_named(trial[-1][1])} could not be taken back: {error}")
+    except WinkError as error:
+        yield Verdict("WRONG", trial[-1][0].name, f"{_named(trial[-1][1])}: {error}")
 
 
-def _where(error: BaseException | None) -> str:
-    frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+def _arguments(example: ToolExample[Any, Any]) -> str | bytes | None:
+    return None if example.input is None else dump_json(example.input)
+
+
+def _run(executor: ToolExecutor, call: ToolCall, example: ToolExample[Any, Any], session: Session) -> Verdict:
+    reply = executor.execute(call)
+    what = _named(example)
+    if reply.outcome in _BROKEN:
+        event = session[ToolInvoked].latest()
+        where = last_line(None if event is None else event.error)
+        return Verdict("WRONG", call.name, f"{what} {reply.outcome}: {_first_line(reply)}{where}")
+    if not reply.success:
+        return Verdict("note", call.name, f"{what} answers: {_first_line(reply)}")
+    if reply.result.value != example.output:
+        return Verdict("note", call.name, f"{what} gives another value than it says: {_shown(reply.result.value)}")
+    return Verdict("ok", call.name, what)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."
 
 
 def _first_line(reply: ToolReply) -> str:

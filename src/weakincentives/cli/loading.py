@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple, cast
 from ..prompt import Prompt, PromptTemplate
 from ..runtime import MainLoop
 from .usage import WrongUseError
+
+_OURS = str(Path(__file__).parents[1]) + os.sep
 
 Target = type[MainLoop[Any, Any]] | MainLoop[Any, Any] | PromptTemplate[Any] | Prompt[Any]
 
@@ -63,7 +66,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or Path(place).is_file()
+    return place.endswith(".py") or "/" in place or not place.strip(".") or Path(place).is_file()
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -106,10 +109,16 @@ def _guarded(place: str, load: Any) -> Any:
 
 
 def _where(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    if len(frames) < 2:  # the first is ours
-        return ""
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    if isinstance(error, SyntaxError):
+        return ""  # says so itself
+    return last_line(error)
+
+
+def last_line(error: BaseException | None) -> str:
+    """The last line of the user's own code that an error passed, in brackets; nothing when it passed none."""
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((_OURS, "<"))]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _candidates(module: ModuleType) -> dict[str, Target]:
@@ -137,4 +146,4 @@ def _listed(found: Mapping[str, object], words: str) -> str:
     return f"{words} {', '.join(found)}" if found else ""
 
 
-__all__ = ["Loaded", "Target", "load"]
+__all__ = ["Loaded", "Target", "last_line", "load"]

@@ -16,8 +16,13 @@ from .usage import WrongUseError
 
 
 def read_request(text: str | None) -> str | None:
-    """The text given, or what stands on standard input for `-`."""
-    return sys.stdin.read() if text == "-" else text
+    """The text given, or what stands on standard input for `-`; `WrongUseError` when there is nothing."""
+    if text != "-":
+        return text
+    read = sys.stdin.read()
+    if not read.strip():
+        raise WrongUseError("--request - reads the request from standard input, and nothing came")
+    return read
 
 
 def request_for(loop: type[MainLoop[Any, Any]], text: str | None) -> Any:
@@ -35,7 +40,7 @@ def request_for(loop: type[MainLoop[Any, Any]], text: str | None) -> Any:
                 return wanted()
             except TypeError:
                 pass
-        raise WrongUseError(f"{loop.__name__} answers requests of the type {name}: give one with --request")
+        raise WrongUseError(f"{loop.__name__} answers requests of the type {name}: give one with {_asked(wanted)}")
     if wanted is str and not text.lstrip().startswith('"'):
         return text
     if wanted is None:
@@ -73,6 +78,18 @@ def _request_type(loop: type[MainLoop[Any, Any]]) -> Any:
                 first = typing.get_args(base)[0]
                 return None if first is Any or isinstance(first, typing.TypeVar) else first
     return None
+
+
+def _asked(wanted: Any) -> str:
+    """How to give such a request, as far as the names of its fields say."""
+    if not (isinstance(wanted, type) and dataclasses.is_dataclass(wanted)):
+        return "--request"
+    needed = [field.name for field in dataclasses.fields(wanted) if field.init and not _has_default(field)]
+    return f"--request '{{{', '.join(f'{json.dumps(name)}: ...' for name in needed)}}}'"
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 def _json(text: str) -> Any:

@@ -56,10 +56,10 @@ class RichTrace:
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
-        panel = Panel(
-            Text(text), title=Text(title, style="bold"), title_align="left", border_style="cyan", expand=False
-        )
-        self._console.print(panel)
+        words = Text(" ".join(text.split()))  # its line breaks are those of plain text
+        width = min(self._console.width, _WIDTH - 1)
+        heading = Text(title, style="bold")
+        self._console.print(Panel(words, title=heading, title_align="left", border_style="cyan", width=width))
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
@@ -101,9 +101,11 @@ class RichTrace:
         """See `Trace`."""
         self._console.print()
         for line in lines:
-            command, gap, text = line.partition("  #")
-            shown = Text(command, style="cyan") if command.startswith("  ") else Text(command)
-            self._console.print(shown + Text(f"{gap}{text}", style="bright_black"))
+            command, hash_sign, text = line.partition("  # ")
+            row = Table.grid()
+            row.add_column(width=len(command) + 2 if hash_sign else None)  # never shortened: it is there to be copied
+            row.add_row(Text(command, style="cyan" if line.startswith(" ") else ""), Text(text, style="bright_black"))
+            self._console.print(row)
 
     # Inside.
 

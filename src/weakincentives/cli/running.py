@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,12 +18,14 @@ from ..runtime import MainLoop
 from ..serde import dump_json
 from ..session import Session
 from ..testing import ScriptedAdapter
-from .loading import Loaded
+from .loading import Loaded, last_line
 from .models import FORMS, make_adapter
 from .prompts import make_loop, prompt_and_session
 from .requests import prompt_for, request_for
 from .trace import Trace
 from .usage import WrongUseError
+
+logger = logging.getLogger(__name__)
 
 
 class Running:
@@ -60,6 +63,10 @@ class Running:
                 return None
             except WinkError as error:
                 print(f"wink run: {type(error).__name__}: {error}", file=sys.stderr)
+                return None
+            except Exception as error:  # the user's prepare(), or an adapter of theirs
+                logger.exception("The request was not answered")
+                print(f"wink run: {type(error).__name__}: {error}{last_line(error)}", file=sys.stderr)
                 return None
             trace.usage(response.usage, response.turns, monotonic() - began)
         if response.output is None or isinstance(response.output, str):

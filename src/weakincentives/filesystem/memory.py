@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from threading import RLock
 from types import MappingProxyType
 from typing import final
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PathRefusedError, SnapshotError
-from .nodes import EMPTY, Directory, File, Node, compare, find, lookup, put, take
+from .nodes import EMPTY, NOTHING, Directory, File, Node, compare, find, lookup, put, put_file, take
 from .paths import (
     ROOT,
     file_exists,
@@ -93,10 +94,11 @@ class InMemoryFilesystem(Searching):
 
     def _file(self, path: str) -> File:
         path = normalise(path)
-        node = find(self._root, path)
-        if isinstance(node, Directory):
-            raise is_a_directory(path)
-        return node
+        node = lookup(self._root, path)
+        if isinstance(node, File):
+            return node
+        find(self._root, path)
+        raise is_a_directory(path)
 
     # Reading
 
@@ -106,6 +108,8 @@ class InMemoryFilesystem(Searching):
 
     def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         """See `Filesystem.read_bytes`."""
+        if not offset and limit is None:
+            return self._file(path).content
         check_range(offset, limit)
         content = self._file(path).content
         return content[offset : None if limit is None else offset + limit]
@@ -114,6 +118,14 @@ class InMemoryFilesystem(Searching):
         """See `Filesystem.stream`."""
         check_chunk_size(chunk_size)
         return _pieces(self._file(path).content, chunk_size)
+
+    def fingerprint(self, path: str) -> str:
+        """What changes when the file's content does; taken once of each content. See `fingerprints.py`."""
+        file = self._file(path)
+        found = file.fingerprint
+        if not found:
+            found = file.fingerprint = sha256(file.content).hexdigest()
+        return found
 
     def exists(self, path: str) -> bool:
         """See `Filesystem.exists`."""
@@ -148,18 +160,16 @@ class InMemoryFilesystem(Searching):
         data = encode(content)
         path = normalise(path)
         with self._lock:
-            old = self._replaceable(path)
-            now = self._clock.time()
-            self._put(path, File(data, now) if old is None else File(data, now, old.mode), now)
+            self._root, topmost = put_file(self._root, path, data, self._clock.time())
+            self._log.note(topmost)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
         data = encode(content)
         path = normalise(path)
         with self._lock:
-            old = self._replaceable(path)
-            now = self._clock.time()
-            self._put(path, File(data, now) if old is None else File(old.content + data, now, old.mode), now)
+            self._root, topmost = put_file(self._root, path, data, self._clock.time(), append=True)
+            self._log.note(topmost)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """See `Filesystem.delete`."""
@@ -207,12 +217,6 @@ class InMemoryFilesystem(Searching):
         self._root, topmost = put(self._root, path, node, now)
         self._log.note(topmost)
 
-    def _replaceable(self, path: str) -> File | None:
-        node = lookup(self._root, path)
-        if isinstance(node, Directory):
-            raise is_a_directory(path)
-        return node
-
     def _transferable(self, source: str, target: str) -> Node:
         node = find(self._root, source)
         if lookup(self._root, target) is not None:
@@ -242,8 +246,11 @@ class InMemoryFilesystem(Searching):
     def changes(self, since: MemorySnapshot, /) -> FileChanges:
         """See `Filesystem.changes`; a file written with the bytes it had is not changed."""
         with self._lock:
-            old, period = _state(since, self._log)
-            new, paths = self._root, self._log.since(period)
+            old, period = since.state(self._log) if type(since) is MemorySnapshot else _state(since, self._log)
+            new = self._root
+            if old is new:
+                return NOTHING
+            paths = self._log.since(period)
         return compare(old, new, paths)
 
     # Views

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from immutables import Map
 
-from .paths import ROOT, join, not_a_directory, not_found
+from .paths import ROOT, is_a_directory, join, not_a_directory, not_found
 from .protocol import FileChanges
 
 FILE_MODE = 0o644
@@ -14,14 +15,15 @@ DIRECTORY_MODE = 0o755
 
 
 class File:
-    """Bytes and what `stat` tells of them."""
+    """Bytes and what `stat` tells of them. `fingerprint` is that of the bytes, once somebody has asked for it."""
 
-    __slots__ = ("content", "mode", "modified")
+    __slots__ = ("content", "fingerprint", "mode", "modified")
 
     def __init__(self, content: bytes, modified: float, mode: int = FILE_MODE) -> None:
         self.content = content
         self.modified = modified
         self.mode = mode
+        self.fingerprint = ""
 
 
 class Directory:
@@ -37,16 +39,18 @@ class Directory:
 
 Node = File | Directory
 EMPTY: Map[str, Node] = Map()
+NOTHING = FileChanges()
 
 
 def lookup(root: Directory, path: str) -> Node | None:
     """What is at the canonical path, or None."""
-    node: Node | None = root
+    node: Any = root
     if path != ROOT:
-        for name in path.split("/"):
-            if not isinstance(node, Directory):
-                return None
-            node = node.children.get(name)
+        try:  # nearly always something is there, and this is asked many times in a call
+            for name in path.split("/"):
+                node = node.children[name]
+        except (KeyError, AttributeError):  # no such name, or a file on the way
+            return None
     return node
 
 
@@ -69,30 +73,63 @@ def put(root: Directory, path: str, node: Node, now: float) -> tuple[Directory, 
 
     Missing parents are made. Raises `NotADirectoryError` when a file is in the way.
     """
-    *parents, name = path.split("/")
+    chain, names = _descend(root, path)
+    return _attach(chain, names, path, node, now)
+
+
+def put_file(root: Directory, path: str, content: bytes, now: float, *, append: bool = False) -> tuple[Directory, str]:
+    """As `put`, for a file that keeps the mode of the one it replaces, or goes on where that ended.
+
+    Raises `IsADirectoryError` when a directory is there.
+    """
+    if path == ROOT:
+        raise is_a_directory(path)
+    chain, names = _descend(root, path)
+    if len(chain) < len(names):
+        return _attach(chain, names, path, File(content, now), now)
+    old = chain[-1].children.get(names[-1])
+    if old is None:
+        return _rebuild(chain, names, File(content, now), now), path
+    if isinstance(old, Directory):
+        raise is_a_directory(path)
+    return _rebuild(chain, names, File(old.content + content if append else content, now, old.mode), now), path
+
+
+def _descend(root: Directory, path: str) -> tuple[list[Directory], list[str]]:
+    """The directories along the path as far as they exist, the root first, and the path's parts."""
+    names = path.split("/")
     chain = [root]
-    for parent in parents:
-        child = chain[-1].children.get(parent)
-        if child is None:
+    node: Any = root
+    for name in names[:-1]:
+        node = node.children.get(name)
+        if node.__class__ is Directory:
+            chain.append(node)
+        elif node is None:
             break
-        if isinstance(child, File):
-            raise not_a_directory("/".join(parents[: len(chain)]))
-        chain.append(child)
-    names = [*parents, name]
+        else:
+            raise not_a_directory("/".join(names[: len(chain)]))
+    return chain, names
+
+
+def _attach(chain: list[Directory], names: list[str], path: str, node: Node, now: float) -> tuple[Directory, str]:
+    if len(chain) == len(names):
+        return _rebuild(chain, names, node, now), path
     for missing in reversed(names[len(chain) :]):
         node = Directory(EMPTY.set(missing, node), now)
     return _rebuild(chain, names, node, now), "/".join(names[: len(chain)])
 
 
 def _rebuild(chain: list[Directory], names: list[str], node: Node, now: float) -> Directory:
-    last = len(chain) - 1
-    for depth in range(last, -1, -1):
-        directory, name = chain[depth], names[depth]
-        # As on a disk, a directory's own time moves when a name comes or goes in it.
-        moved = depth == last and name not in directory.children
-        node = Directory(directory.children.set(name, node), now if moved else directory.modified, directory.mode)
-    assert isinstance(node, Directory)
-    return node
+    depth = len(chain) - 1
+    directory, name = chain[depth], names[depth]
+    # As on a disk, a directory's own time moves when a name comes or goes in it.
+    moved = now if name not in directory.children else directory.modified
+    above = Directory(directory.children.set(name, node), moved, directory.mode)
+    while depth:
+        depth -= 1
+        directory = chain[depth]
+        above = Directory(directory.children.set(names[depth], above), directory.modified, directory.mode)
+    return above
 
 
 def take(root: Directory, path: str, now: float) -> Directory:
@@ -106,6 +143,11 @@ def take(root: Directory, path: str, now: float) -> Directory:
 
 def compare(old: Directory, new: Directory, paths: set[str]) -> FileChanges:
     """What differs at or below the paths; what is elsewhere is not looked at."""
+    if len(paths) == 1:  # most calls that write anything write one file
+        (path,) = paths
+        before, after = lookup(old, path), lookup(new, path)
+        if isinstance(before, File) and isinstance(after, File):
+            return FileChanges((), (path,), ()) if _differ(before, after) else NOTHING
     added: set[str] = set()
     changed: set[str] = set()
     removed: set[str] = set()
@@ -119,12 +161,16 @@ def compare(old: Directory, new: Directory, paths: set[str]) -> FileChanges:
                 changed.add(f"{path}/")
             pending.extend(_differing(path, before, after))
         elif isinstance(before, File) and isinstance(after, File):
-            if before.mode != after.mode or before.content != after.content:
+            if _differ(before, after):
                 changed.add(path)
         else:
             removed.update(_all_below(path, before))
             added.update(_all_below(path, after))
     return FileChanges(tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)))
+
+
+def _differ(before: File, after: File) -> bool:
+    return before.mode != after.mode or before.content != after.content
 
 
 def _differing(path: str, before: Directory, after: Directory) -> Iterator[tuple[str, Node | None, Node | None]]:
@@ -151,6 +197,7 @@ def _all_below(path: str, node: Node | None) -> Iterator[str]:
 __all__ = [
     "DIRECTORY_MODE",
     "EMPTY",
+    "NOTHING",
     "Directory",
     "File",
     "Node",
@@ -158,5 +205,6 @@ __all__ = [
     "find",
     "lookup",
     "put",
+    "put_file",
     "take",
 ]

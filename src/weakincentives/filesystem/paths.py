@@ -39,9 +39,25 @@ def normalise(path: str) -> str:
     >>> normalise("/workspace//src/./main.py"), normalise("src/main.py/"), normalise("/")
     ('src/main.py', 'src/main.py', '.')
     """
-    if isinstance(path, str) and len(path) <= MAX_PART_BYTES:
+    try:
+        return _usual[path]
+    except (KeyError, TypeError):  # not asked before, or nothing that could be
+        return _normalise(path)
+
+
+_usual: dict[str, str] = {}
+"""The canonical form of paths that were asked for. One call asks for the same path many times over."""
+
+_MAX_USUAL = 4096
+
+
+def _normalise(path: str) -> str:
+    if type(path) is str and len(path) <= MAX_PART_BYTES:
         rest = path.removeprefix("/workspace/")
         if _plain(rest):
+            if len(_usual) >= _MAX_USUAL:
+                _usual.clear()
+            _usual[path] = rest
             return rest
     return "/".join(_checked_parts(path)) or ROOT
 

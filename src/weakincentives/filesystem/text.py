@@ -11,6 +11,8 @@ _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BO
 
 def encode(content: str | bytes) -> bytes:
     """The bytes to store: text as UTF-8, line ends untouched. `NotTextError` for lone surrogates."""
+    if type(content) is bytes:
+        return content
     if isinstance(content, str):
         try:
             return content.encode()

@@ -57,8 +57,10 @@ class TouchedLog:
 
     def since(self, period: Period) -> set[str]:
         """All paths touched in the period and later."""
-        paths = set(period.paths)
         later = period.after
+        if later is None:
+            return period.paths.copy()
+        paths = set(period.paths)
         while later is not None:
             paths |= later.paths
             later = later.after

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import PathRefusedError, ReadOnlyError
 from ..fence import Guard, ReadOnlyGuard
+from .fingerprints import fingerprint
 from .paths import ROOT, is_below, join, normalise, root_refused
 from .protocol import FileChanges, FileStat, Filesystem, GrepMatch
 from .search import search_names
@@ -40,6 +41,11 @@ class GuardedFilesystem:
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
         """See `Filesystem.stream`."""
         return self._fs.stream(path, chunk_size=chunk_size)
+
+    def fingerprint(self, path: str) -> str:
+        """See `fingerprints.py`."""
+        known: Any = getattr(self._fs, "fingerprint", None)  # as below, one step sooner: it is asked at every call
+        return fingerprint(self._fs, path) if known is None else known(path)
 
     def exists(self, path: str) -> bool:
         """See `Filesystem.exists`."""
@@ -236,6 +242,10 @@ class SubFilesystem:
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
         """See `Filesystem.stream`."""
         return self._fs.stream(self._inner(path), chunk_size=chunk_size)
+
+    def fingerprint(self, path: str) -> str:
+        """See `fingerprints.py`."""
+        return fingerprint(self._fs, self._inner(path))
 
     def write(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.write`."""

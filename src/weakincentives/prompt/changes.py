@@ -38,8 +38,10 @@ class Changes:
     @classmethod
     def of(cls, slices: Iterable[SliceChange] = (), files: FileChanges | None = None) -> Changes:
         """What a session and a filesystem say has changed since a snapshot."""
-        deltas = tuple(SliceDelta(change.slice_type.__name__, change.added) for change in slices)
-        return cls(deltas, files or FileChanges()) if deltas or files else NO_CHANGES
+        deltas = tuple([SliceDelta(change.slice_type.__name__, change.added) for change in slices]) if slices else ()
+        if files is not None and (files.changed or files.added or files.removed):
+            return cls(deltas, files)
+        return cls(deltas) if deltas else NO_CHANGES
 
     def __bool__(self) -> bool:
         return bool(self.slices) or bool(self.files)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from hashlib import sha256
 from json import dumps
 from typing import Any, Literal, Protocol, cast, get_args
+
+from pydantic import BaseModel
 
 from ..errors import PromptValidationError
 from ..results import ToolResult
@@ -125,9 +128,40 @@ class IdempotencyConfig:
 
 
 def params_hash(params: object) -> str:
-    """A short hash of the params' canonical JSON; `SchemaError` when they have no JSON form."""
-    canonical = dumps(dump(params), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return sha256(canonical.encode()).hexdigest()[:_DIGITS]
+    """A short hash of the params' canonical form; `SchemaError` when they have no JSON form."""
+    return sha256(_canonical(params)).hexdigest()[:_DIGITS]
+
+
+def _canonical(params: object) -> bytes:
+    """The same bytes for equal params, and for no others. To be hashed, not kept: secrets are in them."""
+    text = dumps(dump(params), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    if _MASK in text:  # secrets look alike in JSON, but paying with two cards is not paying twice with one
+        text += f"\n{list(_secrets(params))!r}"
+    return text.encode("utf-8", "surrogatepass")
+
+
+_MASK = "**********"
+
+
+def _secrets(value: Any) -> Iterator[object]:
+    """The secrets inside, in a fixed order."""
+    reveal = getattr(value, "get_secret_value", None)
+    if reveal is not None:
+        yield reveal()
+    elif isinstance(value, Mapping):
+        pairs = cast(Mapping[Any, Any], value)
+        for name in sorted(pairs, key=repr):
+            yield from _secrets(pairs[name])
+    elif isinstance(value, list | tuple):
+        for item in cast(Sequence[Any], value):
+            yield from _secrets(item)
+    elif isinstance(value, set | frozenset):
+        yield from sorted((list(_secrets(item)) for item in cast(AbstractSet[Any], value)), key=repr)
+    elif is_dataclass(value):
+        for item in fields(value):
+            yield from _secrets(getattr(value, item.name))
+    elif isinstance(value, BaseModel):
+        yield from _secrets(dict(value))
 
 
 def _field(params: object, name: str) -> object:

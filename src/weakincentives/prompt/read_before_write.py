@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from threading import Lock
+from types import MappingProxyType
 from typing import Annotated, Any, cast, final
 
 from immutables import Map
@@ -12,6 +13,7 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ..errors import PathRefusedError, PromptValidationError
 from ..filesystem import Filesystem
+from ..filesystem.fingerprints import fingerprint
 from ..filesystem.paths import normalise
 from ..results import ToolResult
 from ..session import SessionProtocol
@@ -38,7 +40,7 @@ _Prints = Annotated[
 @final
 @dataclass(frozen=True, slots=True)
 class SeenFiles:
-    """A STATE slice: the files whose content the model knows, by canonical path, with a fingerprint of that content."""
+    """A STATE slice: the files that the model has read, by canonical path, with a fingerprint of what it read."""
 
     prints: _Prints = field(default_factory=_no_prints)
 
@@ -48,30 +50,53 @@ class SeenFiles:
         return session[SeenFiles].latest() or _NONE
 
     def knows(self, path: str, fs: Filesystem) -> bool:
-        """Whether the file was seen and is still what was seen. `path` as the model wrote it."""
+        """Whether the file was read and is still what was read. `path` as the model wrote it."""
         known = self.prints.get(normalise(path))
-        return known is not None and known == fingerprint(fs, path)
+        return known is not None and known == _print(fs, path)
 
 
 _NONE = SeenFiles()
 
 
-def fingerprint(fs: Filesystem, path: str) -> str:
-    """What changes when the file's content does; empty when there is no such file."""
+def is_known(path: str, session: SessionProtocol) -> bool:
+    """Whether the model has read the file or written it. `path` as the model wrote it."""
+    path = normalise(path)
+    written = _written.get(session.session_id)
+    return (written is not None and path in written) or path in SeenFiles.of(session).prints
+
+
+_written: dict[str, dict[str, tuple[str, ...]]] = {}
+"""By session, the fingerprints of what its model wrote itself to each path, the newest first.
+
+Kept here because a slice would have to be replaced at every write. It needs no undoing: whoever wrote a text knows it,
+whether or not the call was kept; earlier ones are kept so that a file that was rolled back to one of them is known as
+before. Forgetting only means that a file must be read.
+"""
+_MAX_SESSIONS = 1024
+_MAX_VERSIONS = 4
+_adding = Lock()
+_NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+def _note_written(session: SessionProtocol, path: str, content: str) -> None:
+    written = _written.get(session.session_id)
+    if written is None:
+        with _adding:
+            if len(_written) >= _MAX_SESSIONS:
+                del _written[next(iter(_written))]
+            written = _written.setdefault(session.session_id, {})
+    earlier = written.get(path, ())
+    if content not in earlier:
+        written[path] = (content, *earlier[: _MAX_VERSIONS - 1])
+
+
+def _print(fs: Filesystem, path: str) -> str:
+    """The file's fingerprint; empty when there is no such file, or none that can be read."""
+    known: Any = getattr(fs, "fingerprint", None)
     try:
-        head = fs.read_bytes(path, limit=_WHOLE_BYTES)
-        if len(head) < _WHOLE_BYTES:
-            return blake2b(head, digest_size=16).hexdigest()
-        digest = blake2b(digest_size=16)
-        for piece in fs.stream(path):
-            digest.update(piece)
+        return fingerprint(fs, path) if known is None else known(path)
     except OSError:
         return ""
-    return digest.hexdigest()
-
-
-_WHOLE_BYTES = 65536
-"""Smaller files are read at once: this is asked at each call that reads or writes."""
 
 
 @final
@@ -105,36 +130,49 @@ class ReadBeforeWritePolicy:
         """Refuse to overwrite a file that was not read, or that is no longer what was read."""
         if tool_name not in self.writes:
             return None
-        path = self._path(tool_name, params)
+        path: Any = getattr(params, self.path_field, None)
+        if type(path) is not str:
+            path = self._path(tool_name, params)
         try:
-            known = SeenFiles.of(context.session).prints.get(normalise(path))
+            canonical = normalise(path)
         except PathRefusedError:
             return None  # the filesystem refuses it too, and says why
-        fs = context.filesystem
-        if known is not None and (fs is None or known == fingerprint(fs, path)):
+        session, fs = context.session, context.filesystem
+        content = "" if fs is None else _print(fs, canonical)
+        written = _written.get(session.session_id, _NOTHING).get(canonical)
+        if written is not None and content in written:
             return None
-        if fs is not None and not fs.exists(path):
+        read = SeenFiles.of(session).prints.get(canonical)
+        if read is not None and (fs is None or read == content):
             return None
-        problem = "without reading it first" if known is None else "- it has changed since it was read"
+        if fs is not None and not content and not fs.exists(canonical):
+            return None
+        problem = "without reading it first" if read is written is None else "- it has changed since it was read"
         return f"Cannot write to {path} {problem}\n{self._advice(tool_name, path)}"
 
     def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
-        """Note what the model has now seen; undone with the call."""
-        if not result.success or (tool_name not in self.reads and tool_name not in self.writes):
+        """Note what the model now knows; what it has read is undone with the call."""
+        wrote = tool_name in self.writes
+        if not result.success or not (wrote or tool_name in self.reads):
             return
-        path, fs = self._path(tool_name, params), context.filesystem
-        content = "" if fs is None else fingerprint(fs, path)
+        path: Any = getattr(params, self.path_field, None)
+        path = normalise(path if type(path) is str else self._path(tool_name, params))
+        session, fs = context.session, context.filesystem
+        content = "" if fs is None else _print(fs, path)
         if fs is not None and not content:
             return
-        prints, canonical = SeenFiles.of(context.session).prints, normalise(path)
-        if prints.get(canonical) != content:  # reading again what is known changes nothing
-            context.session[SeenFiles].seed(SeenFiles(prints.set(canonical, content)))
+        if wrote:  # `check` has seen to it that what was there before was known, so all of what is there now is
+            _note_written(session, path, content)
+            return
+        prints = SeenFiles.of(session).prints
+        if prints.get(path) != content:  # reading again what is known changes nothing
+            session[SeenFiles].seed(SeenFiles(prints.set(path, content)))
 
     def _path(self, tool_name: str, params: Any) -> str:
-        if isinstance(params, Mapping):
+        """The path, where it is not simply an attribute; `TypeError` when there is none."""
+        path: object = getattr(params, self.path_field, None)
+        if not isinstance(path, str) and isinstance(params, Mapping):
             path = cast(Mapping[str, object], params).get(self.path_field)
-        else:
-            path = getattr(params, self.path_field, None)
         if not isinstance(path, str):
             raise TypeError(
                 f"The params of {tool_name} have no text {self.path_field!r}. Name the field that holds the path: "
@@ -151,4 +189,4 @@ class ReadBeforeWritePolicy:
         return f"ReadBeforeWritePolicy(reads={self.reads!r}, writes={self.writes!r})"
 
 
-__all__ = ["ReadBeforeWritePolicy", "SeenFiles", "fingerprint"]
+__all__ = ["ReadBeforeWritePolicy", "SeenFiles", "is_known"]

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypedDict, TypeVar, cast
 
 from ..errors import PromptValidationError
 from ..session.protocols import SessionProtocol
@@ -141,6 +141,17 @@ class Section(Generic[ParamsT]):
 
         Asked once for each prompt template, so a `Binding` is what makes something new for each evaluation. Two
         sections of one prompt that bind the same type are refused.
+        """
+        return {}
+
+    examples_continue: ClassVar[bool] = False
+    """Whether the examples of its tools are one story: each goes on from what those before it left."""
+
+    def example_resources(self) -> Mapping[type[Any], object]:
+        """What the examples of its tools need to hold, in place of what the prompt binds; nothing unless overridden.
+
+        For `wink check`, which asks anew for each example (or once for examples that continue): a filesystem with the
+        files they name, a fake of a service. Nothing of it reaches an evaluation.
         """
         return {}
 

@@ -106,6 +106,11 @@ class ResourceContext:
         """A point in time for `born_since` and `discard`; nothing was built between two marks that are equal."""
         return self._root.births
 
+    def moment(self) -> tuple[int, tuple[Any, ...]]:
+        """`mark()` and `snapshotables()` in one."""
+        root = self._root
+        return root.births, root.snapshotables
+
     def born_since(self, mark: int) -> tuple[object, ...]:
         """What was built for the context after the mark, oldest first; resources of tool scopes are not counted."""
         return tuple(item.value for item in self._root.born_since(mark))

@@ -5,19 +5,13 @@ from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
 from .batch import LoopProgress, LoopResult
+from .blocks import tool_transaction, transaction
 from .call import ToolCall, ToolReply
 from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
 from .loop import LoopResponse, MainLoop, MainLoopConfig
 from .redaction import redact
 from .tracker import PendingToolTracker
-from .transactions import (
-    CompositeSnapshot,
-    create_snapshot,
-    release_snapshot,
-    restore_snapshot,
-    tool_transaction,
-    transaction,
-)
+from .transactions import CompositeSnapshot, create_snapshot, release_snapshot, restore_snapshot
 
 __all__ = [
     "CompositeSnapshot",

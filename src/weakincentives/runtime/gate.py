@@ -6,7 +6,7 @@ from ..budget import BudgetTracker
 from ..errors import BudgetExceededError, DeadlineExceededError
 from ..prompt.policy import evaluate_policies
 from .call import Admitted, Refused, Request, make
-from .contexts import CallContext
+from .contexts import call_context
 from .run import Run
 from .threads import MAX_ABANDONED, abandoned_count
 
@@ -41,7 +41,7 @@ def gate(request: Request, run: Run) -> Admitted:
 
 
 def _ask_policies(request: Request, run: Run) -> None:
-    context = CallContext(request, run, False)
+    context = call_context(request, run, False)
     try:
         text = evaluate_policies(request.bound.policies, request.bound.tool.name, request.params, context)
     finally:

@@ -22,7 +22,7 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from .call import Admitted, Ran, make
 from .contexts import CallContext
-from .processes import Job
+from .processes import Job, parents_heartbeat
 from .redaction import redact, text_of
 from .run import Run
 from .waiting import Limits, OutOfTime, Waiting, finished
@@ -70,7 +70,7 @@ async def invoke(
                 context.scope().__enter__()
             if tool.isolation == "process":
                 args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
-                result = await waiting.in_process(limits, Job(_handle, args))
+                result = await waiting.in_process(limits, Job(_handle, args), context.beat)
             elif tool.isolation is None and limits == _NO_LIMITS:
                 result = await waiting.finish(tool.call(params, context))
             else:
@@ -170,7 +170,9 @@ def _handle(
     handler: Any, params: Any, deadline: Deadline | None, run_context: RunContext | None, key: str | None
 ) -> Any:
     """A worker process's part: call the handler with what crosses the border."""
-    context = ToolContext(deadline=deadline, run_context=run_context, idempotency_key=key)
+    context = ToolContext(
+        deadline=deadline, run_context=run_context, idempotency_key=key, heartbeat=parents_heartbeat()
+    )
     return finished(read_handler(handler).call(params, context))
 
 

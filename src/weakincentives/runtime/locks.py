@@ -25,9 +25,14 @@ class LockTimeout(Exception):  # noqa: N818 - an event, not a fault
 
 @final
 class CallLock:
-    """One writer or any number of readers; whoever waits longest is next."""
+    """One writer or any number of readers; whoever waits longest is next.
 
-    __slots__ = ("__weakref__", "_mutex", "_readers", "_waiting", "_writing", "number")
+    Whoever takes the one item out of `_free` has the lock; that is a single step, so a lock nobody waits for needs no
+    mutex. A release puts it back first and looks for waiters then, and who waits queues up first and looks for the item
+    then: one of the two sees the other.
+    """
+
+    __slots__ = ("__weakref__", "_free", "_mutex", "_readers", "_waiting", "number")
 
     _count = 0
 
@@ -35,29 +40,30 @@ class CallLock:
         CallLock._count += 1
         self.number = CallLock._count
         self._mutex = Lock()
+        self._free = [True]
         self._readers = 0
-        self._writing = False
         self._waiting: deque[tuple[bool, Future[None]]] = deque()
 
     def take_now(self, shared: bool) -> bool:
         """Take the lock if that needs no waiting."""
-        with self._mutex:
-            if self._writing or self._waiting or (self._readers and not shared):
-                return False
-            if shared:
-                self._readers += 1
-            else:
-                self._writing = True
-            return True
+        if self._waiting:
+            return False
+        if shared:
+            with self._mutex:
+                return self._grant(shared)
+        try:
+            return self._free.pop()
+        except IndexError:
+            return False
 
     def take(self, shared: bool) -> Future[None] | None:
         """Take the lock, or queue up: the future is done once it is the caller's."""
         with self._mutex:
-            if not self._writing and not self._waiting and (shared or not self._readers):
-                self._grant(shared)
+            if not self._waiting and self._grant(shared):
                 return None
             waiter: Future[None] = Future()
             self._waiting.append((shared, waiter))
+            self._serve()
             return waiter
 
     def give_up(self, shared: bool, waiter: Future[None]) -> None:
@@ -71,25 +77,30 @@ class CallLock:
 
     def release(self, shared: bool) -> None:
         """Hand it to the next in line."""
-        with self._mutex:
-            if shared:
-                self._readers -= 1
-            else:
-                self._writing = False
-            if self._waiting:
+        if not shared or self._was_last_reader():
+            self._free.append(True)
+        if self._waiting:
+            with self._mutex:
                 self._serve()
 
+    def _was_last_reader(self) -> bool:
+        with self._mutex:
+            self._readers -= 1
+            return not self._readers
+
     def _serve(self) -> None:
-        while self._waiting and not self._writing and (self._waiting[0][0] or not self._readers):
-            next_shared, waiter = self._waiting.popleft()
-            self._grant(next_shared)
+        while self._waiting and self._grant(self._waiting[0][0]):
+            _, waiter = self._waiting.popleft()
             waiter.set_result(None)
 
-    def _grant(self, shared: bool) -> None:
-        if shared:
-            self._readers += 1
-        else:
-            self._writing = True
+    def _grant(self, shared: bool) -> bool:
+        if not (shared and self._readers):  # the first of several readers has it for all of them
+            try:
+                self._free.pop()
+            except IndexError:
+                return False
+        self._readers += shared
+        return True
 
 
 @final
@@ -215,10 +226,12 @@ class Holding:
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
         self._shared = shared
-        for index, lock in enumerate(self._locks):
+        taken = 0
+        for lock in self._locks:
             if not lock.take_now(shared):
-                self._drop(self._locks[:index])
+                self._drop(self._locks[:taken])
                 return False
+            taken += 1  # noqa: SIM113 - quicker than enumerate
         self._held = True
         self._token = _current.set(self)
         return True

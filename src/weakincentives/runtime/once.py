@@ -16,9 +16,8 @@ from ..errors import LeaseLostError, LedgerError
 from ..prompt.handlers import read_handler
 from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..results import ToolResult
-from ..serde import dump_json
 from .call import Admitted, Ran, make
-from .contexts import CallContext
+from .contexts import CallContext, call_context
 from .invoke import NotBegun, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import EffectId, LedgerEntry, storable
@@ -91,7 +90,7 @@ class Once:
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
             return Ran(ToolResult.error(text), "crashed", error)
         except Exception as error:  # key functions are users' code
-            logger.exception("No key for a call of %s", self._admitted.tool.name)
+            logger.exception("No key for a call of %s", self._admitted.tool.name, extra=self._run.log_extra)
             return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
@@ -145,7 +144,8 @@ class Once:
         """A call in doubt: run it again, look it up, or say that nobody knows. None when it changed meanwhile."""
         config = self._config
         if config.reconcile is None and config.on_exception != "retry":
-            logger.warning("The outcome of %s is unknown (%s); `wink ledger` settles it", entry.id.text, entry.why)
+            text = "The outcome of %s is unknown (%s); `wink ledger` settles it"
+            logger.warning(text, entry.id.text, entry.why, extra=self._run.log_extra)
             why = entry.why if not self._run.hide_errors else "an earlier call did not end as it should"
             return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, config)), "unknown")
         ledger = self._run.ledger()
@@ -165,7 +165,7 @@ class Once:
             await self._in_ledger(lambda: held.doubt(redact(why)))
             if not isinstance(error, Exception):
                 raise
-            logger.exception("Looking up the outcome of %s failed", held.key)
+            logger.exception("Looking up the outcome of %s failed", held.key, extra=self._run.log_extra)
             return Ran(ToolResult.error(_unknown(name, "it could not be looked up", self._config)), "unknown", error)
         if result is None:
             return "run"
@@ -181,7 +181,7 @@ class Once:
     async def _look_up(self, held: Held) -> Any:
         assert self._config.reconcile is not None
         plan, params = read_handler(self._config.reconcile), self._admitted.request.params
-        context = CallContext(self._admitted.request, self._run, False)
+        context = call_context(self._admitted.request, self._run, False)
         context.hold(held)
         try:
             seconds = self._limits().seconds()
@@ -231,7 +231,9 @@ class Once:
                 return ran
             return await self._doubted(held, ran, savepoint)
         except LedgerError:
-            logger.exception("How %s ended could not be recorded; it will count as unknown", held.key)
+            logger.exception(
+                "How %s ended could not be recorded; it will count as unknown", held.key, extra=self._run.log_extra
+            )
             return ran
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
@@ -239,11 +241,13 @@ class Once:
     async def _succeeded(self, held: Held, ran: Ran) -> Ran:
         stored = pack(ran.result, self._admitted.tool.result_type)
         if stored.problem:
-            logger.warning("A replay of %s will lack its value: %s", held.key, stored.problem)
+            logger.warning(
+                "A replay of %s will lack its value: %s", held.key, stored.problem, extra=self._run.log_extra
+            )
         try:
             await self._in_ledger(lambda: held.finish(stored, self._config.ttl))
         except LeaseLostError as error:
-            logger.exception("%s took longer than its lease, and was taken over", held.key)
+            logger.exception("%s took longer than its lease, and was taken over", held.key, extra=self._run.log_extra)
             why = "it took longer than its lease, and somebody else took it over"
             return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, self._config)), "unknown", error)
         return ran
@@ -277,7 +281,7 @@ class Once:
         if found is not None and found.outcome == "replayed":
             savepoint.start_over()  # what the handler left behind is not part of the result
             self._context.end(ran.outcome)
-            self._context = CallContext(self._admitted.request, self._run, True)
+            self._context = call_context(self._admitted.request, self._run, True)
         return found
 
     async def _in_ledger(self, step: Callable[[], T]) -> T:
@@ -291,7 +295,7 @@ def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | N
         return None
     arguments = admitted.request.call.arguments
     # Equal arguments are equal params, unless the type runs code of its own; then what counts is what it made.
-    same = arguments if type(arguments) is str and is_pure(tool.params_type) else dump_json(params).encode()
+    same = arguments if type(arguments) is str and is_pure(tool.params_type) else params_hash(params).encode()
     text = (tool.name, same)
     known: Asked | None = run.asked.get(text)
     if known is not None and config.key_fn is None:

@@ -1,8 +1,8 @@
 """Worker processes for handlers that must really be stopped: SIGKILL is the only thing a busy C loop obeys.
 
 Workers are started when first needed, kept for the next call, and killed with everything they started when a handler
-is out of time. A handler there gets its params, the deadline, the run context and the idempotency key; state goes
-through its result.
+is out of time. A handler there gets its params, the deadline, the run context and the idempotency key; its beats are
+passed on; state goes through its result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, final
 from weakref import WeakSet
 
-from ..errors import WinkError
+from ..errors import StaleCallError, WinkError
+from ..run_context import Heartbeat
 
 MAX_IDLE = 4
 
@@ -67,7 +68,44 @@ def _serve(connection: Connection) -> None:
     with suppress(EOFError, OSError):  # the parent is gone
         connection.send_bytes(b"")
         while True:
-            connection.send_bytes(_answer(connection.recv_bytes()))
+            message = connection.recv_bytes()
+            _line.begin(connection)
+            answer = _answer(message)
+            with _line.lock:
+                _line.connection = None
+                connection.send_bytes(answer)
+
+
+@final
+class _Line:
+    """A worker's way to its parent while a job runs: an empty message is a beat, and is answered."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connection: Connection | None = None
+        self.job = 0
+
+    def begin(self, connection: Connection) -> None:
+        self.connection = connection
+        self.job += 1
+
+    def beat(self, job: int) -> None:
+        with self.lock:
+            if self.connection is None or self.job != job:
+                raise StaleCallError("This call is over, so it has no heartbeat any more.")
+            self.connection.send_bytes(b"")
+            answer = self.connection.recv_bytes()
+        _unpacked(answer).get()
+
+
+_line = _Line()
+
+
+def parents_heartbeat() -> Heartbeat:
+    """In a worker: a heartbeat for the job that runs, which beats in the parent; what that raises is raised here."""
+    heartbeat, job = Heartbeat(), _line.job
+    heartbeat.add_listener(lambda: _line.beat(job))
+    return heartbeat
 
 
 def _follow_parent() -> None:
@@ -110,6 +148,14 @@ def _unpacked(message: bytes) -> Answer:
     return Answer(False, WinkError(f"the handler's {kind} ({text}) cannot leave its process: {problem}"))
 
 
+def _heard(on_beat: Callable[[], object]) -> bytes:
+    try:
+        on_beat()
+    except Exception as error:  # noqa: BLE001 - a lost lease, say: it is the handler that must know
+        return _packed(False, error)
+    return _packed(True, None)
+
+
 @final
 class Worker:
     """One process, doing one job at a time."""
@@ -141,11 +187,12 @@ class Worker:
                 ) from error
             self._ready = True
 
-    def run(self, packed: bytes) -> Answer:
+    def run(self, packed: bytes, on_beat: Callable[[], object]) -> Answer:
         """Do a packed job and wait, as long as it takes; `WorkerDiedError` when the process ends meanwhile."""
         try:
             self._here.send_bytes(packed)
-            answer = self._here.recv_bytes()
+            while not (answer := self._here.recv_bytes()):
+                self._here.send_bytes(_heard(on_beat))
         except (EOFError, OSError) as error:
             raise WorkerDiedError("The worker process ended before it answered.") from error
         return _unpacked(answer)
@@ -211,4 +258,4 @@ POOL = WorkerPool()
 atexit.register(POOL.close)
 os.register_at_fork(after_in_child=POOL.__init__)  # in a forked child the workers are the parent's
 
-__all__ = ["POOL", "Answer", "Job", "Worker", "WorkerDiedError", "WorkerPool"]
+__all__ = ["POOL", "Answer", "Job", "Worker", "WorkerDiedError", "WorkerPool", "parents_heartbeat"]

@@ -67,7 +67,7 @@ class Run:
         # Looked up once, because every call needs them.
         self.monotonic = self.clock.monotonic
         self.time = self.clock.time
-        self.record = session.record
+        self.record = session.recorder()
         self.tell = session.dispatcher.dispatch
         self.has_eager_tools = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)
@@ -84,7 +84,7 @@ class Run:
         parts = self.resources.snapshotables()
         if parts is not self._parts:
             self._parts, self._locks = parts, locks_of(self.session, self.resources)
-        return Savepoint(self.session, self.resources, self._locks)
+        return Savepoint(self.session, self.resources, self._locks, self.log_extra)
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, or None without one."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ReducerError, RollbackError
 from ..prompt.changes import NO_CHANGES, Changes
-from ..prompt.events import ToolInvoked
+from ..prompt.events import ToolInvoked, tool_invoked
 from ..prompt.policy import notify_policies
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..results import ToolResult
@@ -154,10 +154,9 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
     result, outcome, error, _ = ran
     duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
-    usage = event_id = None
-    return ToolInvoked(
+    return tool_invoked(
         call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
-        run.prompt_name, run.adapter_name, usage, text, run.run_context, event_id, changes, outcome, error,
+        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, error,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
-from .contexts import CallContext
+from .contexts import call_context
 from .gate import gate
 from .run import Run
 from .settle import abort, conclude, settle
@@ -162,7 +162,7 @@ class PendingToolTracker:
             savepoint = Savepoint(self.session, self._run.resources, ()) if writing else self._run.savepoint()
             savepoint.open()
         try:
-            context = CallContext(pending.admitted.request, self._run, True)
+            context = call_context(pending.admitted.request, self._run, True)
             return settle(pending.admitted, ran, context, savepoint, self._run)
         finally:
             savepoint.close()

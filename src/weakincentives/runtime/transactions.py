@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Self, final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, final
 
 from ..errors import RollbackError, SessionError
 from ..filesystem import FileChanges
@@ -16,6 +16,9 @@ from .locks import CallLock, Holding, current_holding, in_order, lock_of
 from .redaction import text_of
 
 logger = logging.getLogger(__name__)
+
+LogExtra = Mapping[str, object] | None
+"""What log records carry: the run's ids."""
 
 Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
 """Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
@@ -60,10 +63,14 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_mark", "_parts", "_session_snapshot", "session", "settled")
+    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_parts", "_session_snapshot", "session", "settled")
 
     def __init__(
-        self, session: Session, resources: ResourceContext | None, locks: tuple[CallLock, ...] | None = None
+        self,
+        session: Session,
+        resources: ResourceContext | None,
+        locks: tuple[CallLock, ...] | None = None,
+        log_extra: LogExtra = None,
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
         outer = current_holding()
@@ -76,6 +83,7 @@ class Savepoint(Holding):
         self._held = self._shared = False
         self.session = session
         self._context = resources
+        self._log_extra = log_extra
         self._decided = False
         self.settled = False  # whether the call's event is on record
         self._session_snapshot: Snapshot | None = None
@@ -108,8 +116,7 @@ class Savepoint(Holding):
         context = self._context
         try:
             if context is not None:
-                self._mark = context.mark()
-                parts = context.snapshotables()
+                self._mark, parts = context.moment()
                 if parts:
                     self._parts = _snapshots(parts)
             self._session_snapshot = self.session.snapshot()
@@ -131,14 +138,14 @@ class Savepoint(Holding):
         if snapshot is None:
             return NO_CHANGES
         slices = self.session.changes(snapshot)
-        files = _file_changes(self._parts) if self._parts else None
+        files = _file_changes(self._parts, self._log_extra) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
         """Bring everything back; `RollbackError` when a participant could not be, all others are."""
         try:
             if self._session_snapshot is not None:
-                _restore(self.session, self._context, self.snapshot())
+                _restore(self.session, self._context, self.snapshot(), self._log_extra)
         except RollbackError:
             self._decided = True  # closing would only fail once more
             raise
@@ -168,7 +175,7 @@ class Savepoint(Holding):
         finally:
             self._session_snapshot = None  # dropping it is releasing it
             if self._parts:
-                _release_parts(self._parts)
+                _release_parts(self._parts, self._log_extra)
                 self._parts = ()
             self.let_go()
 
@@ -196,14 +203,16 @@ def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
     return tuple(taken)
 
 
-def _restore(session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot) -> None:
+def _restore(
+    session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot, log_extra: LogExtra = None
+) -> None:
     causes: dict[str, BaseException] = {}
-    interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session))
+    interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)
     for part, taken in reversed(snapshot.parts):
-        step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken))
+        step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken), log_extra)
         interrupt = interrupt or step
     if context is not None and context.mark() != snapshot.mark:
-        interrupt = _attempt(causes, "resources", lambda: context.discard(snapshot.mark)) or interrupt
+        interrupt = _attempt(causes, "resources", lambda: context.discard(snapshot.mark), log_extra) or interrupt
     if causes:
         listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
         raise RollbackError(
@@ -215,7 +224,9 @@ def _restore(session: Session, context: ResourceContext | None, snapshot: Compos
         raise interrupt
 
 
-def _attempt(causes: dict[str, BaseException], name: str, step: Callable[[], None]) -> BaseException | None:
+def _attempt(
+    causes: dict[str, BaseException], name: str, step: Callable[[], None], log_extra: LogExtra
+) -> BaseException | None:
     """Every participant gets its turn, whatever the others did.
 
     Ctrl-C in the middle does not stop the round: what it broke off is done once more, and the interrupt returned.
@@ -225,7 +236,7 @@ def _attempt(causes: dict[str, BaseException], name: str, step: Callable[[], Non
         try:
             step()
         except Exception as error:  # participants are users' code
-            logger.exception("The %s could not be restored", name)
+            logger.exception("The %s could not be restored", name, extra=log_extra)
             causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error
             return interrupt
         except BaseException as error:  # noqa: BLE001 - raised when the round is over
@@ -242,15 +253,15 @@ def _release(session: Session, snapshot: CompositeSnapshot) -> None:
     session.release(snapshot.session)
 
 
-def _release_parts(parts: tuple[tuple[Any, Any], ...]) -> None:
+def _release_parts(parts: tuple[tuple[Any, Any], ...], log_extra: LogExtra = None) -> None:
     for part, taken in reversed(parts):
         try:
             part.release(taken)
         except Exception:  # participants are users' code; what is released is not needed any more
-            logger.exception("A snapshot of %s could not be released", type(part).__name__)
+            logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
 
 
-def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
+def _file_changes(parts: Iterable[tuple[Any, Any]], log_extra: LogExtra) -> FileChanges | None:
     found: FileChanges | None = None
     for part, taken in parts:
         changes = getattr(part, "changes", None)
@@ -259,7 +270,7 @@ def _file_changes(parts: Iterable[tuple[Any, Any]]) -> FileChanges | None:
         try:
             changed = changes(taken)
         except Exception:  # participants are users' code, and this is only for the log
-            logger.exception("The changes of %s could not be told", type(part).__name__)
+            logger.exception("The changes of %s could not be told", type(part).__name__, extra=log_extra)
             continue
         if isinstance(changed, FileChanges) and changed:
             found = changed if found is None else FileChanges(
@@ -282,110 +293,13 @@ def context_of(resources: Resources | None) -> ResourceContext | None:
     raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
 
 
-@final
-class Transaction:
-    """Several steps, all or nothing: `with transaction(session, resources): ...`.
-
-    Leaving with an exception, or when `validate()` is not true, undoes everything since it was entered, calls of tools
-    included; LOG slices stay. The value of the `with` is the `CompositeSnapshot`.
-    """
-
-    __slots__ = ("_savepoint", "_tag", "_validate", "committed")
-
-    def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
-        context = context_of(resources)
-        self._savepoint = Savepoint(session, context)
-        self._tag = tag
-        self._validate = validate
-        self.committed: bool | None = None
-        """Whether the changes stayed; None while it is open."""
-
-    def __enter__(self) -> Self:
-        self._savepoint.open()
-        return self
-
-    async def __aenter__(self) -> Self:
-        await self._savepoint.aopen()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self.committed = error is None and (self._validate is None or bool(self._validate()))
-        except BaseException:
-            self.committed = False
-            raise
-        finally:
-            if self.committed:
-                self._savepoint.keep()
-            self._savepoint.close()
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.__exit__(kind, error, trace)
-
-    @property
-    def snapshot(self) -> CompositeSnapshot:
-        """The moment it was entered, for `restore_snapshot` in the middle; `SessionError` while it is not open."""
-        return self._savepoint.snapshot(self._tag)
-
-    def changes(self) -> Changes:
-        """What differs from the moment it was entered."""
-        return self._savepoint.changes()
-
-
-def transaction(
-    session: Session,
-    resources: Resources | None = None,
-    *,
-    tag: str = "",
-    validate: Callable[[], object] | None = None,
-) -> Transaction:
-    """All or nothing over several steps or calls; also `async with`. See `Transaction`.
-
-    >>> session = Session()
-    >>> with transaction(session, validate=lambda: session[int].count() < 2):
-    ...     session[int].append(1)
-    ...     session[int].append(2)
-    >>> session[int].count()
-    0
-    """
-    return Transaction(session, resources, tag, validate)
-
-
-@final
-class _ToolTransaction:
-    __slots__ = ("_transaction",)
-
-    def __init__(self, made: Transaction) -> None:
-        self._transaction = made
-
-    def __enter__(self) -> CompositeSnapshot:
-        self._transaction.__enter__()
-        return self._transaction.snapshot
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._transaction.__exit__(kind, error, trace)
-
-
-def tool_transaction(session: Session, resources: Resources | None = None, *, tag: str = "") -> _ToolTransaction:
-    """Undo everything on an exception.
-
-    Used as `with tool_transaction(session, resources, tag="...") as snapshot: ...`.
-
-    The snapshot can be restored by hand with `restore_snapshot` before the block ends.
-    """
-    return _ToolTransaction(transaction(session, resources, tag=tag))
-
-
 __all__ = [
     "CompositeSnapshot",
     "Resources",
     "Savepoint",
-    "Transaction",
     "context_of",
     "create_snapshot",
     "locks_of",
     "release_snapshot",
     "restore_snapshot",
-    "tool_transaction",
-    "transaction",
 ]

@@ -79,8 +79,8 @@ class Waiting(Protocol):
         """Run a handler for at most so long; `OutOfTime` leaves it running, with nothing it can change."""
         ...
 
-    async def in_process(self, limits: Limits, job: Job) -> Any:
-        """Run a job in a worker process; `OutOfTime` when it had to be killed."""
+    async def in_process(self, limits: Limits, job: Job, on_beat: Callable[[], object]) -> Any:
+        """Run a job in a worker process, whose beats are passed on; `OutOfTime` when it had to be killed."""
         ...
 
     async def turn(self, before: Future[None]) -> None:
@@ -116,12 +116,12 @@ class Blocking:
         patience = None if seconds is None else seconds + 2 * _GRACE
         return _result(Threaded(lambda: asyncio.run(_called_within(seconds, function))), patience)
 
-    async def in_process(self, limits: Limits, job: Job) -> Any:
+    async def in_process(self, limits: Limits, job: Job, on_beat: Callable[[], object]) -> Any:
         packed = job.packed()
         worker = POOL.take()
         try:
             _result(Threaded(worker.ready), limits.start())
-            answer: Answer = _result(Threaded(lambda: worker.run(packed)), limits.seconds())
+            answer: Answer = _result(Threaded(lambda: worker.run(packed, on_beat)), limits.seconds())
         except BaseException:
             worker.kill()
             raise
@@ -161,12 +161,12 @@ class Awaiting:
             return await _task_within(seconds, function())
         return await _thread_within(seconds, Threaded(lambda: finished(function())))
 
-    async def in_process(self, limits: Limits, job: Job) -> Any:
+    async def in_process(self, limits: Limits, job: Job, on_beat: Callable[[], object]) -> Any:
         packed = job.packed()
         worker = POOL.take()
         try:
             await _thread_within(limits.start(), Threaded(worker.ready))
-            answer: Answer = await _thread_within(limits.seconds(), Threaded(lambda: worker.run(packed)))
+            answer: Answer = await _thread_within(limits.seconds(), Threaded(lambda: worker.run(packed, on_beat)))
         except BaseException:
             worker.kill()
             raise

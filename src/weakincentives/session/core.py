@@ -2,7 +2,8 @@
 
 Content and registrations are immutable values in plain attributes. Writers replace them while they hold the lock;
 readers just read them, so a reader never waits and never sees half of a dispatch. That also makes snapshots, forks
-and clones a matter of copying a few references.
+and clones a matter of copying a few references. Only what was just logged waits in a list until somebody looks: most
+events are recorded for a reader who comes much later.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..errors import ReducerError, SessionError, SnapshotError
 from .events import Dispatcher, SlicePolicy, own_policy
 from .operations import apply
 from .reducers import append_all
-from .snapshots import NO_LOGS, NO_SLICES, Logs, SliceChange, Slices, Snapshot, compare
+from .snapshots import NO_LOGS, NO_SLICES, Logged, Logs, SliceChange, Slices, Snapshot, compare
 from .vector import EMPTY, Vector
 
 AnyReducer = Callable[[Vector[Any], Any], object]
@@ -52,7 +53,7 @@ class Core:
         "dispatcher",
         "initial",
         "lock",
-        "logs",
+        "logged",
         "policies",
         "reducers",
         "state",
@@ -65,7 +66,7 @@ class Core:
         self.clock = clock
         self.tags = tags
         self.state: Slices = NO_SLICES
-        self.logs: Logs = NO_LOGS
+        self.logged = Logged(NO_LOGS, [])
         self.initial: Slices = NO_SLICES
         self.policies: Map[type[Any], SlicePolicy] = Map()
         self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
@@ -88,7 +89,19 @@ class Core:
                     self._session_id = str(uuid4())
         return self._session_id
 
-    # Reading: no lock, since every attribute holds an immutable value.
+    # Reading: no lock, since every attribute holds an immutable value; but for what was just logged.
+
+    @property
+    def logs(self) -> Logs:
+        """The content of the LOG slices now."""
+        if self.logged.fresh:
+            with self.lock:
+                self.logs = self.logged.all()
+        return self.logged.logs
+
+    @logs.setter
+    def logs(self, logs: Logs) -> None:
+        self.logged = Logged(logs, [])
 
     def view(self, slice_type: type[Any]) -> Vector[Any]:
         """The content of a slice now."""
@@ -115,8 +128,10 @@ class Core:
             _, is_log, steps = plan = self._plans.get(event_type) or self._plan(event_type)
             if steps:
                 self._reduce(event, event_type, plan)
+            elif is_log:
+                self.logged.fresh.append(event)
             else:
-                self._append(event_type, event, is_log)
+                self._append(event_type, event)
 
     def append(self, slice_type: type[Any], value: object) -> None:
         """Append a checked value to a slice."""
@@ -124,7 +139,10 @@ class Core:
             self.refuse_impure_writes()
         with self.lock:
             plan = self._plans.get(slice_type) or self._plan(slice_type)
-            self._append(slice_type, value, plan.is_log)
+            if plan.is_log:
+                self.logs = {**self.logs, slice_type: self.logs.get(slice_type, EMPTY).append(value)}
+            else:
+                self._append(slice_type, value)
 
     def replace(self, slice_type: type[Any], values: Vector[Any]) -> None:
         """Make checked values the only ones; a LOG slice that has some already refuses."""
@@ -173,7 +191,7 @@ class Core:
         """The slices written to since a snapshot."""
         found = compare(self._content_of(since), self.state, self.initial, SlicePolicy.STATE)
         if logs:
-            found += compare(since.logs, self.logs, self.initial, SlicePolicy.LOG)
+            found += compare(since.logs(), self.logs, self.initial, SlicePolicy.LOG)
         return tuple(found)
 
     # Registering.
@@ -235,11 +253,7 @@ class Core:
             raise SnapshotError("This snapshot was released; take another one.")
         return snapshot.state
 
-    def _append(self, slice_type: type[Any], value: object, is_log: bool) -> None:
-        if is_log:
-            logs = self.logs
-            self.logs = {**logs, slice_type: logs.get(slice_type, EMPTY).append(value)}
-            return
+    def _append(self, slice_type: type[Any], value: object) -> None:
         state = self.state
         content = state.get(slice_type)
         if content is None:

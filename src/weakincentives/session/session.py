@@ -153,6 +153,10 @@ class Session:
             with self._guard:
                 self._core.record(event)
 
+    def recorder(self) -> Callable[[object], None]:
+        """`record`, to be kept and called again and again: one step less when this handle has no guard."""
+        return self._core.record if self._guard is None else self.record
+
     def route(self, value: object, /) -> None:
         """Run the reducers registered for the value's class, if there are any; nobody is told.
 
@@ -203,7 +207,7 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Remember the content as it is now, in constant time. Any number may be alive; dropping one frees it."""
         core = self._core
-        return Snapshot(core, core.state, core.logs)
+        return Snapshot(core, core.state, core.logged)
 
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.

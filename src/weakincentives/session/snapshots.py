@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from immutables import Map
 
@@ -22,6 +22,20 @@ Logs = Mapping[type[Any], Vector[Any]]
 NO_LOGS: Logs = {}
 
 
+class Logged(NamedTuple):
+    """LOG slices, and what was recorded after them; `fresh` only grows, and ends with this value."""
+
+    logs: Logs
+    fresh: list[object]
+
+    def all(self, until: int | None = None) -> Logs:
+        """The slices with what is fresh, or its first so many, in them."""
+        found: dict[type[Any], list[object]] = {}
+        for event in self.fresh[:until]:
+            found.setdefault(type(event), []).append(event)
+        return {**self.logs, **{kind: self.logs.get(kind, EMPTY).extend(events) for kind, events in found.items()}}
+
+
 @final
 class Snapshot:
     """A session's content at one moment, for `session.restore` and `session.changes`.
@@ -30,17 +44,24 @@ class Snapshot:
     nobody else holds. `session.release` empties it early.
     """
 
-    __slots__ = ("home", "logs", "state")
+    __slots__ = ("_fresh", "_logged", "home", "state")
 
-    def __init__(self, home: object, state: Slices, logs: Logs) -> None:
+    def __init__(self, home: object, state: Slices, logged: Logged) -> None:
         self.home = home
         self.state: Slices | None = state
-        self.logs = logs
+        self._logged = logged
+        self._fresh = len(logged.fresh)
+
+    def logs(self) -> Logs:
+        """The content of the LOG slices."""
+        if self._fresh:
+            self._logged, self._fresh = Logged(self._logged.all(self._fresh), []), 0
+        return self._logged.logs
 
     def release(self) -> None:
         """Let go of the content; it cannot be restored any more."""
         self.state = None
-        self.logs = NO_LOGS
+        self._logged, self._fresh = Logged(NO_LOGS, []), 0
 
     def __repr__(self) -> str:
         return f"<Snapshot of {len(self.state)} slices>" if self.state is not None else "<Snapshot, released>"
@@ -70,9 +91,14 @@ def compare(before: Slices | Logs, after: Slices | Logs, initial: Slices, policy
     for slice_type in dict.fromkeys((*before, *after)):
         nothing = initial.get(slice_type, EMPTY)
         old, new = before.get(slice_type, nothing), after.get(slice_type, nothing)
-        if old is not new:
+        if old is not new and not (policy is SlicePolicy.LOG and _same_log(old, new)):
             changes.append(SliceChange(slice_type, policy, old, new))
     return changes
 
 
-__all__ = ["NO_LOGS", "NO_SLICES", "Logs", "SliceChange", "Slices", "Snapshot", "compare"]
+def _same_log(old: Vector[Any], new: Vector[Any]) -> bool:
+    """Whether two views of a slice that only grows show the same: what is fresh may have come to both on its own."""
+    return len(old) == len(new) and old.latest() is new.latest()
+
+
+__all__ = ["NO_LOGS", "NO_SLICES", "Logged", "Logs", "SliceChange", "Slices", "Snapshot", "compare"]

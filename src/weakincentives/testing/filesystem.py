@@ -23,7 +23,8 @@ from ..errors import (
     StaleCallError,
 )
 from ..fence import Fence
-from ..filesystem import FileChanges, Filesystem, GuardedFilesystem
+from ..filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFilesystem
+from ..filesystem.fingerprints import fingerprint
 from ..types import Snapshotable
 from .escapes import ESCAPES
 
@@ -135,6 +136,23 @@ class _Files(_Suite):
         assert fs.read_bytes("a.txt", offset=50, limit=4) == b""
         raises(ValueError, fs.read_bytes, "a.txt", offset=-1)
         raises(ValueError, fs.read_bytes, "a.txt", limit=-1)
+
+    def test_a_fingerprint_is_that_of_the_content(self) -> None:
+        """It changes with any write, is the same for equal bytes anywhere, and comes back with a rollback."""
+        fs = self.filled("b.txt", **{"a.txt": "old"})
+        before, old = fs.snapshot(), fingerprint(fs, "a.txt")
+        fs.write("a.txt", "new")
+        assert fingerprint(fs, "a.txt") not in {old, fingerprint(fs, "b.txt")}
+        fs.append("a.txt", "er")
+        assert fingerprint(fs, "a.txt") == fingerprint(InMemoryFilesystem({"x": "newer"}), "x")
+        fs.restore(before)
+        fs.release(before)
+        assert fingerprint(fs, "a.txt") == old
+        fs.write("big.bin", b"x" * 200_000)
+        assert fingerprint(fs, "big.bin") == fingerprint(InMemoryFilesystem({"x": b"x" * 200_000}), "x")
+        raises(FileNotFoundError, fingerprint, fs, "missing.txt")
+        fs.mkdir("directory")
+        raises(IsADirectoryError, fingerprint, fs, "directory")
 
     def test_big_files_are_streamed_in_pieces(self) -> None:
         """No piece is larger than asked for, none is empty, and together they are the file."""

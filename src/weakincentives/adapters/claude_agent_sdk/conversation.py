@@ -9,7 +9,6 @@ end     the process first, so that nothing writes any more; then undo what was u
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -113,7 +112,7 @@ class Conversation(Generic[OutputT]):
             run_context=given.run_context,
             rendered_prompt=rendered,
             hide_errors=self._settings.hide_errors,
-            **_ledger(given.effect_ledger),
+            effect_ledger=given.effect_ledger,
         )
         self._tracker = tracker_of(
             prompt,
@@ -451,14 +450,6 @@ def _tools_below(section: Any) -> list[Any]:
     for child in section.children:
         found += _tools_below(child)
     return found
-
-
-def _ledger(effect_ledger: Any) -> dict[str, Any]:
-    if effect_ledger is None:
-        return {}
-    if "effect_ledger" not in inspect.signature(ToolExecutor).parameters:
-        raise TypeError("This version runs no effect ledger.")
-    return {"effect_ledger": effect_ledger}
 
 
 def _block_text(content: Any) -> str:

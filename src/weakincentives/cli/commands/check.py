@@ -29,12 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     loaded = load(arguments.target)
     prompt, session = prompt_and_session(loaded, read_request(arguments.request))
-    print(f"ok      {loaded.name}: {len(prompt.sections)} sections, prompt {prompt.name!r}")
+    print(f"ok      {loaded.name}: {_number(len(prompt.sections), 'section')}, prompt {prompt.name!r}")
     wrong = 0
     try:
         prompt.install(session)
         text = prompt.render(session=session).text
-        print(f"ok      renders: {len(text):,} characters, {len(prompt.tools(session=session))} tools")
+        print(f"ok      renders: {len(text):,} characters, {_number(len(prompt.tools(session=session)), 'tool')}")
     except PromptRenderError as error:
         if arguments.request is None and error.dataclass_type is not None:
             print(f"skipped rendering: {error} (give params with --request)")
@@ -44,8 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
     except WinkError as error:
         wrong += 1
         print(f"WRONG   rendering: {error}")
+    not_run: list[str] = []
     for verdict in tried(prompt, effects=arguments.effects):
         wrong += verdict.state == "WRONG"
+        if verdict.state == "skipped":
+            not_run.append(verdict.tool)
         print(f"{verdict.state:7} {verdict.tool}: {verdict.text}")
-    print(f"{wrong} wrong" if wrong else "all is well")
+    print(f"{wrong} wrong" if wrong else "all is well", end="")
+    if not_run:
+        names = ", ".join(dict.fromkeys(not_run))
+        print(f"; {_number(len(not_run), 'example')} of {names} not run (--effects runs them, for real)", end="")
+    print()
     return 1 if wrong else 0
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -120,6 +120,8 @@ def _draw(arguments: argparse.Namespace) -> int:
         from ..rich_trace import RichTrace  # noqa: PLC0415
     except ImportError:
         raise WrongUseError("--svg needs rich. Install it: pip install 'weakincentives[cli]'") from None
+    if not Path(arguments.svg).parent.is_dir() or Path(arguments.svg).is_dir():
+        raise WrongUseError(f"--svg: {arguments.svg} cannot be written; name a file in a directory that exists")
     trace = RichTrace(recording=True)
     code = _maintain(arguments.model, trace, ())
     Path(arguments.svg).write_text(trace.svg("wink demo"), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -15,15 +16,18 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the digest; 1 when there is no such directory, 2 for a limit that makes no sense."""
+    """Print the digest; 1 when the directory cannot be read, 2 for one that is not there or a senseless limit."""
     from ...contrib.tools.digest import DigestConfig, build_digest  # noqa: PLC0415 - see `main.build_parser`
     from ...errors import PromptValidationError  # noqa: PLC0415
+    from ..usage import WrongUseError  # noqa: PLC0415
 
     try:
         config = DigestConfig(max_chars=arguments.max_chars)
     except PromptValidationError:
         print("wink digest: --max-chars must be 200 or more", file=sys.stderr)
         return 2
+    if not Path(arguments.directory).is_dir():
+        raise WrongUseError(f"there is no directory {arguments.directory}")
     try:
         digest = build_digest(arguments.directory, config=config)
     except OSError as error:

@@ -40,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  policies: {policies}")
         print("\n".join(f"    {line}" for line in json.dumps(spec.schema, indent=2, ensure_ascii=False).splitlines()))
         print()
-    print(f"{len(specs)} tools of the prompt {prompt.name!r}")
+    print(f"{len(specs)} {'tool' if len(specs) == 1 else 'tools'} of the prompt {prompt.name!r}")
     return 0

@@ -4,7 +4,7 @@ from .diffs import unified
 from .edits import EditRefusedError, replaced
 from .export import export_files
 from .mounts import HostMount, copy_in
-from .originals import TrackedFilesystem
+from .originals import TrackedFilesystem, TrackedMemory
 from .pages import Page, is_binary, read_page
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "HostMount",
     "Page",
     "TrackedFilesystem",
+    "TrackedMemory",
     "copy_in",
     "export_files",
     "is_binary",

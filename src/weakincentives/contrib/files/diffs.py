@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import unified_diff
 
-from .pages import is_binary
+from .pages import SNIFFED_BYTES
 
 MAX_COMPARED_LINES = 5000
 MAX_SHOWN_LINES = 200
@@ -41,33 +41,41 @@ def unified(
     if old == new:
         return f"Empty file {path} {_verb(before, after)}"
     head, tail = _common(old, new)
-    if len(old) + len(new) - 2 * (head + tail) > MAX_COMPARED_LINES:
+    if len(old) + len(new) > MAX_COMPARED_LINES + 2 * (head + tail):
         return f"{path} {_verb(before, after)} ({len(old):,} -> {len(new):,} lines; too many differ to show)"
     titles = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
-    return _cut(_hunks(old, new, head, tail, titles), max_lines, max_chars)
+    text, count = _hunks(old, new, head, tail, titles)
+    if (max_lines is None or count <= max_lines) and (max_chars is None or len(text) <= max_chars):
+        return text
+    return f"{_start(text, max_lines, max_chars)}\n[the diff goes on: {count:,} lines in all]"
 
 
-def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[str, str]) -> list[str]:
-    """The diff's lines. Only the middle that differs is compared, however long the file is."""
+def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[str, str]) -> tuple[str, int]:
+    """The diff and its number of lines. Only the middle that differs is compared, however long the file is."""
     gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
-    skip, drop = max(0, head - CONTEXT), max(0, tail - CONTEXT)
-    if gone and come and not set(gone).isdisjoint(come):
+    skip = head - CONTEXT if head > CONTEXT else 0
+    drop = tail - CONTEXT if tail > CONTEXT else 0
+    # One line on each side has nothing in common with the other: both ends were taken off.
+    if gone and come and len(gone) + len(come) > 2 and not set(gone).isdisjoint(come):
         lines = list(
             unified_diff(old[skip : len(old) - drop], new[skip : len(new) - drop], *titles, lineterm="", n=CONTEXT)
         )
-        return lines if not skip else [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
+        if skip:
+            lines = [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
+        return "\n".join(lines), len(lines)
     # The usual edit: one place, nothing in common there. It needs no search for what stayed.
-    before, after = old[skip:head], old[len(old) - tail : len(old) - drop]
-    around = len(before) + len(after)
-    return [
-        f"--- {titles[0]}",
-        f"+++ {titles[1]}",
-        f"@@ -{_span(skip, len(gone) + around)} +{_span(skip, len(come) + around)} @@",
-        *[f" {line}" for line in before],
-        *[f"-{line}" for line in gone],
-        *[f"+{line}" for line in come],
-        *[f" {line}" for line in after],
-    ]
+    around = head - skip + tail - drop
+    old_span, new_span = _span(skip, len(gone) + around), _span(skip, len(come) + around)
+    text = f"--- {titles[0]}\n+++ {titles[1]}\n@@ -{old_span} +{new_span} @@"
+    if head:
+        text += "\n " + "\n ".join(old[skip:head])
+    if gone:
+        text += "\n-" + "\n-".join(gone)
+    if come:
+        text += "\n+" + "\n+".join(come)
+    if tail:
+        text += "\n " + "\n ".join(old[len(old) - tail : len(old) - drop])
+    return text, 3 + around + len(gone) + len(come)
 
 
 def _span(skip: int, count: int) -> str:
@@ -87,7 +95,7 @@ def _moved(place: str, by: int) -> str:
 
 
 def _common(old: list[str], new: list[str]) -> tuple[int, int]:
-    shortest = min(len(old), len(new))
+    shortest = min(len(new), len(old))
     head = 0
     while head < shortest and old[head] == new[head]:
         head += 1
@@ -97,20 +105,16 @@ def _common(old: list[str], new: list[str]) -> tuple[int, int]:
     return head, tail
 
 
-def _cut(lines: list[str], max_lines: int | None, max_chars: int | None) -> str:
-    kept = lines if max_lines is None else lines[:max_lines]
-    text = "\n".join(kept)
-    if max_chars is not None and len(text) > max_chars:
-        text = text[:max_chars]
-    elif len(kept) == len(lines):
-        return text
-    return f"{text}\n[the diff goes on: {len(lines):,} lines in all]"
+def _start(text: str, max_lines: int | None, max_chars: int | None) -> str:
+    if max_lines is not None:
+        text = "\n".join(text.split("\n", max_lines)[:max_lines])
+    return text if max_chars is None else text[:max_chars]
 
 
 def _lines(data: bytes | None) -> list[str] | None:
     if data is None:
         return []
-    if is_binary(data):
+    if data.find(b"\0", 0, SNIFFED_BYTES) >= 0:  # as is_binary, without the call: every write asks twice
         return None
     try:
         lines = data.decode().split("\n")

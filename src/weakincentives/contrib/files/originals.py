@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any, NamedTuple, final
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self, final
 
+from ...clock import Clock
 from ...fence import Guard
-from ...filesystem import FileChanges, Filesystem, GuardedFilesystem
-from ...filesystem.paths import join, normalise
+from ...filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFilesystem
+from ...filesystem.paths import ROOT, join, normalise
 from ...filesystem.walk import FilesystemTree, walk_files
 from .diffs import unified
 
@@ -40,44 +43,98 @@ _OPEN: Guard = _Open()
 
 
 @final
+class Originals:
+    """What files were before they were first changed: one original for each that was touched, nothing of the others."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Original | None] = {}
+
+    def note(self, fs: Filesystem, path: str) -> None:
+        """The file is about to change."""
+        path = normalise(path)
+        if path not in self._kept:
+            self._kept[path] = _now(fs, path)
+
+    def note_tree(self, fs: Filesystem, path: str) -> None:
+        """The file, or all in the directory, is about to go."""
+        for found in list(walk_files(FilesystemTree(fs), normalise(path))):
+            self.note(fs, found)
+
+    def note_arrivals(self, fs: Filesystem, source: str, target: str) -> None:
+        """The file, or all in the directory, is about to be at `target` as well."""
+        source, target = normalise(source), normalise(target)
+        skipped = 0 if source == ROOT else len(source) + 1
+        for found in list(walk_files(FilesystemTree(fs), source)):
+            self.note(fs, target if found == source else join(target, found[skipped:]))
+
+    def differences(self, fs: Filesystem) -> FileChanges:
+        """The files that differ from what they were; a file that moved is removed here and added there."""
+        added, changed, removed = list[str](), list[str](), list[str]()
+        for path, original in sorted(self._kept.items()):
+            now = _now(fs, path)
+            if original is None:
+                if now is not None:
+                    added.append(path)
+            elif now is None:
+                removed.append(path)
+            elif now != original:
+                changed.append(path)
+        return FileChanges(tuple(added), tuple(changed), tuple(removed))
+
+    def diff(self, fs: Filesystem) -> str:
+        """All differences as one unified diff, nothing cut; empty when there are none."""
+        found = self.differences(fs)
+        texts: list[str] = []
+        for path in sorted((*found.added, *found.changed, *found.removed)):
+            original, now = self._kept[path], _now(fs, path)
+            if (original and original.content is None) or (now and now.content is None):
+                texts.append(f"Big file {path} differs ({_size(original)} -> {_size(now)} bytes)")
+            else:
+                before, after = original and original.content, now and now.content
+                texts.append(unified(path, before, after, max_lines=None, max_chars=None))
+        return "".join(f"{text}\n" for text in texts)
+
+
+@final
 class TrackedFilesystem(GuardedFilesystem):
     """The same files; what they were before their first change through this object can still be told.
 
-    It holds one original for each file that was touched, and nothing of those that were not. What was taken back is no
-    difference: the originals are compared with the files as they are when asked. Changes made past this object, by
-    other programs for instance, are seen only in files that it touched as well.
+    What was taken back is no difference: the originals are compared with the files as they are when asked. Changes made
+    past this object, by other programs for instance, are seen only in files that it touched as well.
     """
 
     __slots__ = ("_originals",)
 
     def __init__(self, fs: Filesystem) -> None:
         super().__init__(fs, _OPEN)
-        self._originals: dict[str, Original | None] = {}
+        self._originals = Originals()
 
     def write(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.write`."""
-        self._note(path)
+        self._originals.note(self._fs, path)
         self._fs.write(path, content)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
-        self._note(path)
+        self._originals.note(self._fs, path)
         self._fs.append(path, content)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """See `Filesystem.delete`."""
-        self._note_tree(path)
+        self._originals.note_tree(self._fs, path)
         self._fs.delete(path, recursive=recursive)
 
     def copy(self, source: str, target: str) -> None:
         """See `Filesystem.copy`."""
-        self._note_arrivals(source, target)
+        self._originals.note_arrivals(self._fs, source, target)
         self._fs.copy(source, target)
 
     def move(self, source: str, target: str) -> None:
         """See `Filesystem.move`."""
-        self._note_tree(source)
-        self._note_arrivals(source, target)
+        self._originals.note_tree(self._fs, source)
+        self._originals.note_arrivals(self._fs, source, target)
         self._fs.move(source, target)
 
     # What is needed at each call goes straight to the files.
@@ -100,65 +157,92 @@ class TrackedFilesystem(GuardedFilesystem):
         if close is not None:
             close()
 
-    # Looking back
-
     def differences(self) -> FileChanges:
-        """The files that differ from what they were; a file that moved is removed here and added there."""
-        added, changed, removed = list[str](), list[str](), list[str]()
-        for path, original in sorted(self._originals.items()):
-            now = self._now(path)
-            if original is None:
-                if now is not None:
-                    added.append(path)
-            elif now is None:
-                removed.append(path)
-            elif now != original:
-                changed.append(path)
-        return FileChanges(tuple(added), tuple(changed), tuple(removed))
+        """See `Originals.differences`."""
+        return self._originals.differences(self._fs)
 
     def diff(self) -> str:
-        """All differences as one unified diff, nothing cut; empty when there are none."""
-        found = self.differences()
-        texts: list[str] = []
-        for path in sorted((*found.added, *found.changed, *found.removed)):
-            original, now = self._originals[path], self._now(path)
-            if (original and original.content is None) or (now and now.content is None):
-                texts.append(f"Big file {path} differs ({_size(original)} -> {_size(now)} bytes)")
-            else:
-                before, after = original and original.content, now and now.content
-                texts.append(unified(path, before, after, max_lines=None, max_chars=None))
-        return "".join(f"{text}\n" for text in texts)
+        """See `Originals.diff`."""
+        return self._originals.diff(self._fs)
 
-    def _note(self, path: str) -> None:
-        path = normalise(path)
-        if path not in self._originals:
-            self._originals[path] = self._now(path)
 
-    def _note_tree(self, path: str) -> None:
-        for found in list(walk_files(FilesystemTree(self._fs), normalise(path))):
-            self._note(found)
+@final
+class TrackedMemory(InMemoryFilesystem):
+    """As `TrackedFilesystem`, for files in memory: being the filesystem itself, it costs reading nothing.
 
-    def _note_arrivals(self, source: str, target: str) -> None:
-        source, target = normalise(source), normalise(target)
-        for found in list(walk_files(FilesystemTree(self._fs), source)):
-            self._note(target if found == source else join(target, found[len(source) + 1 if source != "." else 0 :]))
+    What it is filled with before `begin` counts as having been there.
+    """
 
-    def _now(self, path: str) -> Original | None:
-        try:
-            size = self._fs.stat(path).size
-            if size <= KEPT_BYTES:
-                content = self._fs.read_bytes(path)
-                return Original(len(content), content)
-            digest = blake2b(digest_size=16)
-            for piece in self._fs.stream(path):
-                digest.update(piece)
-            return Original(size, None, digest.digest())
-        except OSError:  # nothing there, or nothing that can be read as a file
-            return None
+    __slots__ = ("_originals",)
+
+    def __init__(self, files: Mapping[str, str | bytes] = MappingProxyType({}), *, clock: Clock | None = None) -> None:
+        self._originals: Originals | None = None
+        super().__init__(files, clock=clock)
+
+    def begin(self) -> Self:
+        """From now on changes are changes."""
+        self._originals = Originals()
+        return self
+
+    def write(self, path: str, content: str | bytes) -> None:
+        """See `Filesystem.write`."""
+        if self._originals is not None:
+            self._originals.note(self, path)
+        super().write(path, content)
+
+    def append(self, path: str, content: str | bytes) -> None:
+        """See `Filesystem.append`."""
+        if self._originals is not None:
+            self._originals.note(self, path)
+        super().append(path, content)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """See `Filesystem.delete`."""
+        if self._originals is not None:
+            self._originals.note_tree(self, path)
+        super().delete(path, recursive=recursive)
+
+    def copy(self, source: str, target: str) -> None:
+        """See `Filesystem.copy`."""
+        if self._originals is not None:
+            self._originals.note_arrivals(self, source, target)
+        super().copy(source, target)
+
+    def move(self, source: str, target: str) -> None:
+        """See `Filesystem.move`."""
+        if self._originals is not None:
+            self._originals.note_tree(self, source)
+            self._originals.note_arrivals(self, source, target)
+        super().move(source, target)
+
+    def close(self) -> None:
+        """Nothing: memory is given back when nobody holds it."""
+
+    def differences(self) -> FileChanges:
+        """See `Originals.differences`; nothing before `begin`."""
+        return FileChanges() if self._originals is None else self._originals.differences(self)
+
+    def diff(self) -> str:
+        """See `Originals.diff`; nothing before `begin`."""
+        return "" if self._originals is None else self._originals.diff(self)
+
+
+def _now(fs: Filesystem, path: str) -> Original | None:
+    try:
+        size = fs.stat(path).size
+        if size <= KEPT_BYTES:
+            content = fs.read_bytes(path)
+            return Original(len(content), content)
+        digest = blake2b(digest_size=16)
+        for piece in fs.stream(path):
+            digest.update(piece)
+        return Original(size, None, digest.digest())
+    except OSError:  # nothing there, or nothing that can be read as a file
+        return None
 
 
 def _size(version: Original | None) -> str:
     return f"{0 if version is None else version.size:,}"
 
 
-__all__ = ["TrackedFilesystem"]
+__all__ = ["Originals", "TrackedFilesystem", "TrackedMemory"]

@@ -9,7 +9,7 @@ from ...filesystem import Filesystem
 from ...filesystem.paths import normalise
 from ...filesystem.text import encode
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
-from ...prompt.read_before_write import SeenFiles
+from ...prompt.read_before_write import SeenFiles, is_known
 from .diffs import unified
 from .edits import replaced
 from .pages import text_of
@@ -100,10 +100,6 @@ class FileDeleted:
 def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: bool) -> list[Tool[Any, Any]]:
     """The five tools. With `read_before_write` a policy has made sure that what was read has not changed since."""
 
-    def may_replace(fs: Filesystem, path: str, context: ToolContext) -> bool:
-        seen = SeenFiles.of(context.session)
-        return normalise(path) in seen.prints if read_before_write else seen.knows(path, fs)
-
     def write_file(fs: Filesystem, params: WriteFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         path = params.path
         try:
@@ -112,7 +108,10 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
             data = encode(params.content)
             fs.write(path, data)
             return ToolResult(f"Created {path} ({len(data):,} bytes).", FileWritten(normalise(path), len(data)))
-        if not params.overwrite and not may_replace(fs, path, context):
+        session = context.session
+        if not params.overwrite and not (
+            is_known(path, session) if read_before_write else SeenFiles.of(session).knows(path, fs)
+        ):
             return ToolResult.error(
                 f"File already exists: {path}\nSet overwrite=true to replace it, "
                 f"or call {names('edit_file')} to change a part of it."

@@ -1,5 +1,6 @@
 """Tool suites: each a section that brings instructions, tools, policies and resources together."""
 
+from .asteval import AstevalConfig, AstevalSection
 from .digest import (
     DigestConfig,
     DigestSource,
@@ -30,6 +31,8 @@ from .vfs_config import HostMount, VfsConfig
 
 __all__ = [
     "AddStep",
+    "AstevalConfig",
+    "AstevalSection",
     "DigestConfig",
     "DigestSource",
     "HostMount",

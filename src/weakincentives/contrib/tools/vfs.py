@@ -8,15 +8,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import PromptValidationError
-from ...filesystem import FileChanges, Filesystem
+from ...filesystem import FileChanges, Filesystem, InMemoryFilesystem
 from ...filesystem.walk import FilesystemTree, walk_files
 from ...prompt import MarkdownSection, ReadBeforeWritePolicy
 from ...session import SessionProtocol
 from ..files.export import export_files
 from ..files.mounts import Copied
-from ..files.originals import TrackedFilesystem
+from ..files.originals import TrackedFilesystem, TrackedMemory
 from ..files.reading import reading_tools
-from ..files.tool_parts import Names
+from ..files.tool_parts import EXAMPLE_FILES, Names
 from ..files.writing import writing_tools
 from .vfs_config import VfsConfig
 
@@ -68,7 +68,7 @@ class VfsToolsSection(MarkdownSection[Any]):
             )
         guarded = config.read_before_write and not config.read_only
         policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
-        self._files: TrackedFilesystem | None = None
+        self._files: TrackedFilesystem | TrackedMemory | None = None
         self.mounted: tuple[Copied, ...] = ()
         if not config.shared:
             self._files, self.mounted = config.open()
@@ -82,7 +82,7 @@ class VfsToolsSection(MarkdownSection[Any]):
         )
 
     @property
-    def filesystem(self) -> TrackedFilesystem:
+    def filesystem(self) -> TrackedFilesystem | TrackedMemory:
         """The files; `PromptValidationError` when they are not the section's own but shared."""
         if self._files is None:
             raise PromptValidationError(
@@ -94,6 +94,10 @@ class VfsToolsSection(MarkdownSection[Any]):
     def resources(self) -> Mapping[type[Any], object]:
         """The files, as the prompt's `Filesystem`; nothing when they are shared."""
         return {} if self._files is None else {Filesystem: self._files}
+
+    def example_resources(self) -> Mapping[type[Any], object]:
+        """Files for the examples, so that a check of the prompt holds whatever its own files are, and spares them."""
+        return {Filesystem: InMemoryFilesystem(EXAMPLE_FILES)}
 
     def changes(self) -> FileChanges:
         """Which files differ from what they were when the section was made."""

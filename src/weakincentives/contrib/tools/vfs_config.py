@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import PromptValidationError
-from ...filesystem import HostFilesystem, InMemoryFilesystem
+from ...filesystem import HostFilesystem
 from ..files.mounts import Copied, HostMount, copy_in
-from ..files.originals import TrackedFilesystem
+from ..files.originals import TrackedFilesystem, TrackedMemory
 
 
 def _no_files() -> Mapping[str, str | bytes]:
@@ -53,16 +53,16 @@ class VfsConfig:
         if self.shared and (self.root is not None or self.mounts or self.files):
             raise PromptValidationError("VfsConfig shared=True brings no files: leave out root=, files= and mounts=.")
 
-    def open(self) -> tuple[TrackedFilesystem, tuple[Copied, ...]]:
+    def open(self) -> tuple[TrackedFilesystem | TrackedMemory, tuple[Copied, ...]]:
         """The files, ready to be used, and what was copied in. Raises what opening the root or a mount raises."""
         if self.root is not None:
             if not self.read_only:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
             return TrackedFilesystem(HostFilesystem(self.root, read_only=self.read_only)), ()
-        fs = InMemoryFilesystem(self.files)
+        fs = TrackedMemory(self.files)
         mounts = [mount if isinstance(mount, HostMount) else HostMount(mount) for mount in self.mounts]
         copied = tuple(copy_in(mount, fs, self.allowed_roots) for mount in mounts)
-        return TrackedFilesystem(fs.readonly() if self.read_only else fs), copied
+        return TrackedFilesystem(fs.readonly()) if self.read_only else fs.begin(), copied
 
 
 __all__ = ["VfsConfig"]

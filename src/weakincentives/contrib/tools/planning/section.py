@@ -59,6 +59,8 @@ class PlanningToolsSection(MarkdownSection[Any]):
     ['planning_setup_plan', 'planning_add_step']
     """
 
+    examples_continue = True
+
     def __init__(
         self,
         session: SessionProtocol | None = None,
