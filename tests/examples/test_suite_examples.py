@@ -62,7 +62,7 @@ def test_data_question() -> None:
 def test_sandboxed_build() -> None:
     """What fails or takes too long is undone, nothing is downloaded, and only what was built is taken out."""
     needs_podman()
-    out = run("sandboxed_build.py")
+    out = run(EXAMPLES / "sandboxed_build.py")
     steps = out.split("shell_execute: ")[1:]
     assert steps[0].startswith("Exit code: 1\n")
     assert "The command failed, so what it did is undone" in steps[1]
