@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -270,6 +272,22 @@ def test_the_prompt_tells_what_there_is(box: Sandbox) -> None:
         assert len(prefixed.policies) == 1
     with PodmanSandboxSection(config=PodmanSandboxConfig(read_before_write=False)) as free:
         assert free.policies == ()
+
+
+def test_examples_hold(box: Sandbox, tmp_path: Path) -> None:
+    """Every tool's example gives what it says, so that `wink check` is content."""
+    (tmp_path / "agent.py").write_text(
+        "from weakincentives.contrib.tools import PodmanSandboxSection\n"
+        "from weakincentives.prompt import Prompt\n"
+        "prompt = Prompt(name='box', sections=[PodmanSandboxSection()])\n"
+    )
+    wink = "import sys; from weakincentives.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", wink, "check", "agent.py:prompt"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "note" not in done.stdout
 
 
 def test_the_log_says_what_was_undone(box: Sandbox) -> None:

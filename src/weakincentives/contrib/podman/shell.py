@@ -111,9 +111,9 @@ def shell_execute_tool(
         handler=shell_execute,
         examples=[
             ToolExample(
-                "Run the tests",
-                ShellExecuteParams("python3 -m unittest", timeout_seconds=30.0),
-                ShellResult(0, "", "Ran 3 tests in 0.001s\n\nOK\n"),
+                "Count lines",
+                ShellExecuteParams("grep -c tea", stdin="tea\nmilk\ntea\n", timeout_seconds=10.0),
+                ShellResult(0, "2\n"),
             )
         ],
         annotations=ToolAnnotations(destructive=True, open_world=False),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from ...filesystem import Filesystem
+from ...filesystem import Filesystem, InMemoryFilesystem
 from ...filesystem.walk import FilesystemTree, walk_files
 from ...prompt import MarkdownSection, ReadBeforeWritePolicy, Tool
 from ...session import SessionProtocol
@@ -17,7 +17,7 @@ from ..evaluation.tool import evaluate_python_tool, instructions
 from ..files.export import export_files
 from ..files.mounts import Copied
 from ..files.reading import reading_tools
-from ..files.tool_parts import Names
+from ..files.tool_parts import EXAMPLE_FILES, Names
 from ..files.writing import writing_tools
 from ..podman.container import Container
 from ..podman.runner import ContainerBackend
@@ -88,6 +88,10 @@ class PodmanSandboxSection(MarkdownSection[Any]):
     def resources(self) -> Mapping[type[Any], object]:
         """The files, as the prompt's `Filesystem`."""
         return {Filesystem: self._files}
+
+    def example_resources(self) -> Mapping[type[Any], object]:
+        """Other files, in which the examples of the file tools hold."""
+        return {Filesystem: InMemoryFilesystem(EXAMPLE_FILES)}
 
     def start(self) -> None:
         """Start the container now rather than with the first call; `SandboxError` when it cannot be."""
