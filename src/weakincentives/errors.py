@@ -7,6 +7,7 @@
     |   `-- PromptEvaluationError      the run ended; carries prompt and phase
     |-- ToolError                      raised by handlers to say what happened
     |   |-- ToolValidationError        the arguments make no sense; nothing was done
+    |   |-- SandboxError               a sandbox cannot be started, or is not as tight as it must be
     |   `-- NoEffect                   the effect certainly did not happen; may be retried
     |-- VisibilityExpansionRequired    the model asked to open summarised sections
     |-- DeadlineExceededError          the run's time is up
@@ -107,6 +108,10 @@ class ToolError(WinkError):
 
 class ToolValidationError(ToolError):
     """The arguments passed the schema but make no sense; the model reads the text as it stands."""
+
+
+class SandboxError(ToolError):
+    """A sandbox cannot be started, is not as tight as it must be, or broke down; the text says what to do."""
 
 
 class NoEffect(ToolError):  # noqa: N818 - it states a fact, not a fault
@@ -293,6 +298,7 @@ __all__ = [
     "ResourceScopeError",
     "ResourcesClosedError",
     "RollbackError",
+    "SandboxError",
     "SchemaError",
     "SessionError",
     "SessionFormatError",

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.contrib.podman_parts import needs_podman
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WINK = "import sys; from weakincentives.cli import main; sys.exit(main())"
 
@@ -55,3 +57,18 @@ def test_data_question() -> None:
     assert "not supported" in third
     assert "Value: 'north'\nWrote: report.md" in last
     assert "- north: 2150.75\n- south: 1900.75" in last
+
+
+def test_sandboxed_build() -> None:
+    """What fails or takes too long is undone, nothing is downloaded, and only what was built is taken out."""
+    needs_podman()
+    out = run(EXAMPLES / "sandboxed_build.py")
+    steps = out.split("shell_execute: ")[1:]
+    assert steps[0].startswith("Exit code: 1\n")
+    assert "The command failed, so what it did is undone" in steps[1]
+    assert "did not end within 1 s" in steps[2]
+    assert all("files: tea.py, test_tea.py\n" in step for step in steps[:4])
+    assert "URLError" in steps[3]
+    assert "Ran 1 test" in steps[4]
+    assert "Value: ['tea.py']" in out
+    assert "taken out: build/tea.zip\nthe project itself is as it was: True" in out

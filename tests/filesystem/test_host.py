@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
@@ -38,3 +40,22 @@ class TestWatchingByScan(_OnDisk):
     """Rollback from a copy instead of the journal."""
 
     watch = "scan"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_an_owner_is_given_what_is_new(tmp_path: Path) -> None:
+    """New files, directories and copies belong to the owner that was named; a file that was there keeps its own."""
+    (tmp_path / "old.txt").write_text("x")
+    with HostFilesystem(tmp_path, owner=(1000, 1001)) as fs:
+        fs.write("new/deep/file.txt", "x")
+        fs.mkdir("empty/dir")
+        fs.copy("new", "copied")
+        fs.write("old.txt", "y")
+        before = fs.snapshot()
+        fs.delete("new", recursive=True)
+        fs.restore(before)
+        fs.release(before)
+    made = [path for path in tmp_path.rglob("*") if path.name != "old.txt"]
+    assert len(made) == 8
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(1000, 1001)}
+    assert (tmp_path / "old.txt").stat().st_uid == 0

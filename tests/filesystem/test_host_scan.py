@@ -270,3 +270,24 @@ def test_what_cannot_be_put_back_is_named(root: Path) -> None:
         with pytest.raises(JournalError, match="sock"):
             fs.restore(snapshot)
         assert (root / "a.txt").read_text() == "alpha"
+
+
+def test_a_tree_deeper_than_any_path(tmp_path: Path) -> None:
+    """What others nested more deeply than a path can say is taken away whole, and what was there stays."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "kept.txt").write_text("kept")
+    with HostFilesystem(root, watch="scan") as fs:
+        before = fs.snapshot()
+        home = os.getcwd()
+        try:
+            os.chdir(root)
+            for _ in range(3000):
+                os.mkdir("d")
+                os.chdir("d")
+        finally:
+            os.chdir(home)
+        assert "d/" in fs.changes(before).added
+        fs.restore(before)
+        assert os.listdir(root) == ["kept.txt"]
+        fs.release(before)

@@ -59,6 +59,8 @@ class HostFilesystem(HostReading):
         read_only: refuse every write with `ReadOnlyError`; nothing is ever made on the disk.
         watch: "scan" takes back what other programs changed as well; see `docs/filesystem-disk.md` for its cost.
         durable: wait for the disk at each step.
+        owner: the user and group to whom new files and directories are given, which takes root's rights; a container
+            that works in the root as another user can change them then.
         syscalls: the operating system, for tests.
 
     >>> from tempfile import TemporaryDirectory
@@ -84,6 +86,7 @@ class HostFilesystem(HostReading):
         read_only: bool = False,
         watch: Literal["scan"] | None = None,
         durable: bool = False,
+        owner: tuple[int, int] | None = None,
         syscalls: Syscalls | None = None,
     ) -> None:
         if watch not in {None, "scan"}:
@@ -94,7 +97,7 @@ class HostFilesystem(HostReading):
         self._read_only = read_only
         self._disk = Disk(syscalls or Syscalls(), os.fspath(root), durable=durable)
         self._transactions = ScanTransactions(self._disk) if watch else Transactions(self._disk)
-        self._staging = Staging(self._disk)
+        self._staging = Staging(self._disk, owner)
         try:
             if read_only:
                 self._warn_if_left_open()
@@ -129,6 +132,11 @@ class HostFilesystem(HostReading):
     def watches(self) -> bool:
         """Whether what other programs change is taken back as well (`watch="scan"`)."""
         return isinstance(self._transactions, ScanTransactions)
+
+    @property
+    def hides_state(self) -> bool:
+        """Whether the state directory is, or would be, inside the root, where programs that work there reach it."""
+        return self._disk.hides
 
     def close(self) -> None:
         """Release all snapshots, keep what was written, give back locks and descriptors. Twice is fine.

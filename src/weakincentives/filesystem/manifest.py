@@ -7,6 +7,7 @@ the same time is marked, and its content is compared the next time.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -121,7 +122,10 @@ class Scan:
             handle = self._enter(path)
         except (FileNotFoundError, NotADirectoryError, PathRefusedError):  # swapped since it was seen
             return []
-        except PermissionError:
+        except OSError as error:
+            # It may not be read, or others have nested it more deeply than a path can say.
+            if not isinstance(error, PermissionError) and error.errno != errno.ENAMETOOLONG:
+                raise
             self.found[path] = replace(self.found[path], opaque=True)
             return []
         if self.found[path].opaque:

@@ -22,13 +22,19 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 @final
 class Staging:
-    """Makes things ready. What it returns belongs to the caller: put it in place or `drop` it."""
+    """Makes things ready. What it returns belongs to the caller: put it in place or `drop` it.
 
-    __slots__ = ("_disk", "_sys")
+    Args:
+        disk: the root.
+        owner: the user and group that new things are given to; None leaves them to whoever makes them.
+    """
 
-    def __init__(self, disk: Disk) -> None:
+    __slots__ = ("_disk", "_owner", "_sys")
+
+    def __init__(self, disk: Disk, owner: tuple[int, int] | None = None) -> None:
         self._disk = disk
         self._sys = disk.sys
+        self._owner = owner
 
     def file(self, chunks: Iterable[bytes], *, at: int, name: str, old: os.stat_result | None) -> str:
         """A file with that content, which is to be `name` in the directory `at`, in place of `old`."""
@@ -114,6 +120,7 @@ class Staging:
                     self._sys.symlink(self._sys.readlink(child, dir_fd=old_fd), child, dir_fd=new_fd)
                 else:
                     self._copy(join(path, child), old_fd, child, new_fd, child)
+            self._give(new_fd)
             self._sys.fchmod(new_fd, stat.S_IMODE(self._sys.fstat(old_fd).st_mode))
             if self._disk.durable:
                 self._sys.fsync(new_fd)
@@ -128,6 +135,7 @@ class Staging:
                 raise refused(path, "is no ordinary file or directory")
             while chunk := self._sys.read(old_fd, CHUNK):
                 write_all(self._sys, new_fd, chunk)
+            self._give(new_fd)
             self._sys.fchmod(new_fd, stat.S_IMODE(old.st_mode) & 0o1777)
             if self._disk.durable:
                 self._sys.fsync(new_fd)
@@ -142,8 +150,13 @@ class Staging:
             with suppress(OSError):
                 self._sys.setxattr(fd, key, value)
 
+    def _give(self, fd: int) -> None:
+        if self._owner is not None:
+            self._sys.fchown(fd, *self._owner)
+
     def _inherit(self, fd: int, at: int) -> None:
         """A set-group-id directory gives its group to what is made in it."""
+        self._give(fd)
         parent = self._sys.fstat(at)
         if parent.st_mode & stat.S_ISGID:
             with suppress(PermissionError):
@@ -152,6 +165,8 @@ class Staging:
     def _mkdir(self, name: str, at: int) -> None:
         fd = self._disk.state.fd
         self._sys.mkdir(name, dir_fd=fd)
+        if self._owner is not None:
+            self._sys.chown(name, *self._owner, dir_fd=fd)
         parent = self._sys.fstat(at)
         if parent.st_mode & stat.S_ISGID:
             with suppress(PermissionError):

@@ -82,7 +82,7 @@ def _allowed(mount: HostMount, allowed_roots: Iterable[str | os.PathLike[str]]) 
     if not any(folder.is_relative_to(root) for root in roots):
         listed = ", ".join(str(root) for root in roots) or "none"
         _refuse(
-            mount, f"it is not inside an allowed root (allowed: {listed}). Name one: VfsConfig(allowed_roots=[...])"
+            mount, f"it is not inside an allowed root (allowed: {listed}). Name one in the config: allowed_roots=[...]"
         )
     if not folder.is_dir():
         _refuse(mount, "it is no folder. Mounts copy folders; choose single files with include=")

@@ -23,6 +23,8 @@ from .planning import (
     StepStatus,
     UpdateStep,
 )
+from .podman import PodmanSandboxSection
+from .podman_config import PodmanSandboxConfig
 from .python import PythonConfig, PythonSection
 from .vfs import VfsToolsSection
 from .vfs_config import HostMount, VfsConfig
@@ -41,6 +43,8 @@ __all__ = [
     "PlanningConfig",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "PodmanSandboxConfig",
+    "PodmanSandboxSection",
     "PythonConfig",
     "PythonSection",
     "ReadPlan",

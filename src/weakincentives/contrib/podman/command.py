@@ -1,0 +1,99 @@
+"""The podman command: where it is, with which settings it runs, and what its complaints mean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import SandboxError
+from .image import DEFAULT_IMAGE
+
+PATIENCE = 30.0
+"""Seconds a command may take that only asks or removes."""
+
+_CONF = Path(__file__).with_name("containers.conf")
+_SYSTEMD = Path("/run/systemd/system")
+
+_CGROUPS = (
+    "podman cannot limit resources on this machine. Run it as root, or as a user whose session systemd manages with "
+    "cgroups v2; with runc installed (apt-get install runc) mixed cgroups work as well"
+)
+_NAMESPACES = (
+    "podman may not make user namespaces here. Add the user to /etc/subuid and /etc/subgid, install uidmap, or run it "
+    "as root"
+)
+_MEANINGS = (
+    (
+        ("image not known", "no such image", "unable to find image", "did not resolve to an image", "no such object"),
+        "podman does not have the image {image}. {get}",
+    ),
+    (("no space left",), "podman has no space left. Free some with: podman system prune"),
+    (
+        ("setrlimit", "rlimit"),
+        "podman may not set limits on this machine. Run it as root, or give the service CAP_SYS_RESOURCE",
+    ),
+    (
+        ("executable file", "python3"),
+        "The image {image} has no python3, which a sandbox needs inside. Use one that has it. {get}",
+    ),
+    (("cgroup",), _CGROUPS),
+    (("newuidmap", "newgidmap", "subuid", "user namespace", "cannot clone"), _NAMESPACES),
+)
+"""Words of podman's, and what they mean; the first that fits."""
+
+
+def find_podman(program: str = "podman") -> str:
+    """The full path of the command; `SandboxError` that says how to install it when it is missing."""
+    found = shutil.which(program)
+    if found is None:
+        raise SandboxError(
+            f"{program} is not installed. Install it: apt-get install --no-install-recommends podman runc "
+            "(Debian, Ubuntu) or dnf install podman (Fedora)."
+        )
+    return found
+
+
+def podman(program: str, *arguments: str) -> list[str]:
+    """The command line, with the settings that must come first."""
+    line = [find_podman(program)]
+    if shutil.which("runc") is not None:
+        # crun does not know machines with both kinds of cgroups; runc knows all.
+        line += ["--runtime", "runc"]
+    if not _SYSTEMD.exists():
+        line += ["--cgroup-manager", "cgroupfs"]
+    return [*line, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """What podman itself runs with; nothing of it is passed into a container."""
+    return {**os.environ, "CONTAINERS_CONF": str(_CONF)}
+
+
+def run(line: Sequence[str], patience: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """Run it to its end; `SandboxError` when it takes too long."""
+    try:
+        return subprocess.run(
+            line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=patience, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        shown = " ".join(line[:4])
+        raise SandboxError(f"podman did not answer within {patience:g} s ({shown} ...). Try: podman ps") from None
+
+
+def explained(complaints: str, image: str) -> str:
+    """What podman's complaints mean, what to do, and its own last words."""
+    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+    last = (lines[-1].removeprefix("Error: ") if lines else "it said nothing")[:500]
+    lowered = complaints.lower()
+    get = "Build it with: wink sandbox image" if image == DEFAULT_IMAGE else f"Get it with: podman pull {image}"
+    for signs, meaning in _MEANINGS:
+        if any(sign in lowered for sign in signs):
+            return f"{meaning.format(image=image, get=get)}. (podman: {last})"
+    return f"podman cannot start the container. (podman: {last})"
+
+
+__all__ = ["PATIENCE", "environment", "explained", "find_podman", "podman", "run"]

@@ -1,0 +1,147 @@
+"""The files in here: what is used of the workspace, what an evaluation finds and leaves, and emptying the rest."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import NamedTuple
+
+from .wire import packed, unpacked
+
+RESERVED = ".wink"
+"""Where the host might look for its own journal: nothing that was made in here may pass for one."""
+
+_UNTOUCHED = 0
+"""The modification time of a file that may be written and was not."""
+
+
+class Bounds(NamedTuple):
+    """What the workspace may hold: bytes and files in all; `reserve` bytes of its disk must stay free.
+
+    `readable` is whether a file that its owner may not read could not be put back by the host.
+    """
+
+    disk: int
+    files: int
+    reserve: int
+    readable: bool
+
+
+def over(top: str, bounds: Bounds, final: bool) -> str | None:
+    """What is wrong with what is in the directory, and what to do, or None; `final` when no command is running.
+
+    Sizes are what the files claim, holes and further names included: that is what a copy of them takes.
+    """
+    free = os.statvfs(top)
+    if free.f_bavail * free.f_frsize < bounds.reserve:
+        return f"the disk that holds the workspace has less than {bounds.reserve:,} bytes left\nWrite less."
+    if os.path.lexists(os.path.join(top, RESERVED)):
+        return f"the name {RESERVED} is reserved at the top of the workspace\nUse another."
+    size = count = 0
+    pending = [top]
+    while pending:
+        directory = pending.pop()
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    try:
+                        info = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    count += 1
+                    size += max(info.st_size, info.st_blocks * 512)
+                    if stat.S_ISDIR(info.st_mode):
+                        pending.append(entry.path)
+                    elif final and (why := _lasting(info.st_mode, bounds)) is not None:
+                        return f"{entry.path} {why}"
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{directory} cannot be looked into ({error.strerror})\nMake directories readable."
+        if size > bounds.disk:
+            return f"the workspace holds more than {bounds.disk:,} bytes\nWrite less."
+        if count > bounds.files:
+            return f"the workspace holds more than {bounds.files:,} files\nWrite fewer."
+    return None
+
+
+def _lasting(mode: int, bounds: Bounds) -> str | None:
+    """Why something cannot stay: a later call that fails could not put it back."""
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode)):
+        return "is a socket or device, which cannot be kept\nPut it in /tmp, or remove it before the command ends."
+    if bounds.readable and stat.S_ISREG(mode) and not mode & stat.S_IRUSR:
+        return "cannot be read, so it cannot be kept\nMake it readable."
+    return None
+
+
+def wipe(top: str, until: float) -> bool:
+    """Remove all that is in the directory; False when that takes too long.
+
+    Trees are taken apart from the top, since they may be deeper than any path.
+    """
+    number = 0
+    while time.monotonic() < until:
+        names = os.listdir(top)
+        if not names:
+            return True
+        for name in names:
+            path = os.path.join(top, name)
+            try:
+                if not stat.S_ISDIR(os.lstat(path).st_mode):
+                    os.unlink(path)
+                    continue
+                os.chmod(path, 0o700)
+                for child in os.listdir(path):
+                    number += 1
+                    below = os.path.join(path, child)
+                    if stat.S_ISDIR(os.lstat(below).st_mode):
+                        os.chmod(below, 0o700)
+                        os.rename(below, os.path.join(top, f".wiped-{os.urandom(4).hex()}-{number}"))
+                    else:
+                        os.unlink(below)
+                os.rmdir(path)
+            except OSError:
+                time.sleep(0.001)
+    return not os.listdir(top)
+
+
+def lay_out(directory: str, contents: dict[str, str], writable: list[str]) -> None:
+    """The files an evaluation finds; those it may write are there, empty unless they have content."""
+    os.mkdir(directory, 0o700)
+    for path in {**contents, **dict.fromkeys(writable, "")}:
+        full = os.path.join(directory, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "wb") as file:
+            file.write(unpacked(contents.get(path, "")))
+        os.chmod(full, 0o600 if path in writable else 0o400)
+        os.utime(full, ns=(_UNTOUCHED, _UNTOUCHED))
+    # Nothing but these can be made there without being told so.
+    for where, _, _ in os.walk(directory):
+        os.chmod(where, 0o500)
+
+
+def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
+    """What was written of the files that may be; `ValueError` when it is too much, or no file any more."""
+    written: dict[str, str] = {}
+    for path in sorted(writable):
+        try:
+            fd = os.open(os.path.join(directory, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ValueError(f"{path} is no file that can be read ({error.strerror})") from None
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise ValueError(f"{path} is no ordinary file")
+            if info.st_mtime_ns == _UNTOUCHED:
+                continue
+            most -= info.st_size
+            if most < 0:
+                raise ValueError("Too much was written")
+            with open(fd, "rb", closefd=False) as file:
+                written[path] = packed(file.read())
+        finally:
+            os.close(fd)
+    return written

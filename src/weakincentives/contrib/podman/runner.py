@@ -1,0 +1,122 @@
+"""Evaluating code in a container: full Python, in a process that is forked for it and killed afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Final, cast, final
+
+from ...errors import SandboxError
+from ..evaluation.protocol import EvalFiles, EvalLimits, EvalResult
+from .answers import Answer
+from .container import Container
+from .values import decoded
+from .work import ENVIRONMENT, allowance
+
+GUIDE: Final = """\
+The code runs as full CPython in a container without network. Its current directory holds the files you name in `reads`
+and `writes`, and no others can be made there.
+
+- All of the standard library is there, and what the image has installed. Nothing can be downloaded.
+- `/tmp` can be used for anything, and is emptied afterwards.
+- Each call starts afresh: nothing is kept from one to the next but the files that were written."""
+
+FLOOD: Final = 50
+"""How many times the output that is kept may be printed before the code is stopped."""
+
+
+@final
+class ContainerBackend:
+    """An `EvalBackend` in a container; each evaluation is a fork of an interpreter that is already running there.
+
+    The container is its owner's: `close()` does not end it. The code can do what a command in it can: it reaches the
+    workspace under `/workspace`, too.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+
+    @property
+    def guide(self) -> str:
+        """See `EvalBackend.guide`."""
+        return GUIDE
+
+    def evaluate(self, code: str, inputs: Mapping[str, Any], files: EvalFiles, limits: EvalLimits) -> EvalResult:
+        """See `EvalBackend.evaluate`. `SandboxError` when the container cannot be started or breaks down."""
+        started = monotonic()
+        seconds = limits.seconds + limits.sleep
+        message = {
+            "act": "evaluate",
+            "code": code,
+            "inputs": dict(inputs),
+            "contents": {path: Answer.packed(data) for path, data in files.contents.items()},
+            "writable": sorted(files.writable),
+            "limits": {name: getattr(limits, name) for name in ("seconds", "memory", "recursion", "output")}
+            | {"file_bytes": limits.file_bytes},
+            "seconds": seconds,
+            "output": 4 * limits.output,
+            "flood": FLOOD * 4 * limits.output,
+            "result": _most_of_result(limits),
+            "env": dict(ENVIRONMENT),
+            **allowance(self._container.spec),
+        }
+        most = 2 * (4 * limits.output + _most_of_result(limits) + limits.file_bytes) + 1_000_000
+        try:
+            answer = Answer(self._container.request(message, seconds, most))
+            return _result(answer, limits, files, monotonic() - started)
+        except (TypeError, RecursionError) as error:  # JSON has no form for it
+            return EvalResult(error=f"An input cannot enter the container: {error}", duration=monotonic() - started)
+
+
+def _most_of_result(limits: EvalLimits) -> int:
+    # A character takes up to six bytes in JSON, and every item some brackets.
+    return 12 * limits.output + 100_000
+
+
+def _result(answer: Answer, limits: EvalLimits, files: EvalFiles, duration: float) -> EvalResult:
+    said = answer.data("stdout").decode(errors="replace")
+    stdout = said[: limits.output]
+    truncated = len(said) > limits.output or answer.number("stdout_bytes") > 4 * limits.output
+    value, error = None, _stopped(answer, limits)
+    if error is None:
+        value, error = _outcome(answer)
+    written: dict[str, bytes] = {}
+    if error is None:
+        written = answer.files("written")
+        if not set(written) <= files.writable or sum(map(len, written.values())) > limits.file_bytes:
+            raise SandboxError("The container sent files that it was not asked for.")
+    return EvalResult(value, stdout, error, truncated, duration, written)
+
+
+def _stopped(answer: Answer, limits: EvalLimits) -> str | None:
+    """Why the code did not come to its end, or None when it did."""
+    how = answer.text("how")
+    reasons = {
+        "timeout": f"Stopped: it took longer than {limits.seconds + limits.sleep:g} s",
+        "flood": "Stopped: it printed without end",
+        "disk": f"Stopped: {answer.text('why')}",
+        "files": f"{answer.text('why')}: at most {limits.file_bytes:,} bytes in all",
+        "broken": f"It could not be started: {answer.text('why')}",
+        "stuck": "Stopped: its processes could not be ended",
+    }
+    return None if how == "exit" else reasons.get(how, "Stopped")
+
+
+def _outcome(answer: Answer) -> tuple[Any, str | None]:
+    """The value and the error that the code's own process told: not to be believed, but to be shown."""
+    data = answer.data("result")
+    if not data:
+        return None, "Stopped: the process ended before the code did (os._exit, a crash, or too much memory)"
+    try:
+        told: object = json.loads(data)
+        outcome = cast(dict[str, Any], told) if isinstance(told, dict) else {}
+        error = outcome.get("error")
+        if isinstance(error, str):
+            return None, error[:8000]
+        return decoded(outcome.get("value")), None
+    except (ValueError, RecursionError):
+        return None, "The result cannot leave the container: it is no plain value"
+
+
+__all__ = ["ContainerBackend"]

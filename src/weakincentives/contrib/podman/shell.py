@@ -1,0 +1,191 @@
+"""The tool that runs commands in a container."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...errors import PathRefusedError
+from ...filesystem.paths import normalise
+from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
+from .container import Container
+from .work import Done, run_command
+
+MAX_COMMAND: Final = 100_000
+MAX_STDIN: Final = 8 * 1024 * 1024
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShellExecuteParams:
+    """What to run."""
+
+    command: str
+    """A command line for the shell (bash where the image has it, else sh)."""
+    cwd: str = field(default=".", metadata={"description": "The directory to run it in, from the workspace's root."})
+    env: dict[str, str] = field(
+        default_factory=dict[str, str], metadata={"description": "Further environment variables."}
+    )
+    stdin: str = field(default="", metadata={"description": "What the command reads from its standard input."})
+    timeout_seconds: float | None = field(
+        default=None, metadata={"description": "Stop it after so long; the sandbox's own limit unless given."}
+    )
+    check: bool = field(
+        default=False,
+        metadata={"description": "Take an exit code other than 0 as a failure: all that the command did is undone."},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShellResult:
+    """What a command said and returned. `dropped` counts the bytes of output that were not kept."""
+
+    exit_code: int
+    stdout: str = ""
+    stderr: str = ""
+    dropped: int = 0
+
+    def render(self) -> str:
+        """What was said; how it ended is the message of the reply."""
+        parts: list[str] = []
+        if self.stdout:
+            parts.append(self.stdout.rstrip("\n"))
+        if self.stderr:
+            parts.append(f"Standard error:\n{self.stderr.rstrip()}")
+        if self.dropped:
+            parts.append(
+                f"[{self.dropped:,} more bytes of output were dropped; write it to a file and read parts of that]"
+            )
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellLimits:
+    """What one command may use.
+
+    Attributes:
+        seconds: until it is stopped.
+        output: bytes of each of its two outputs that are kept.
+        memory: for the message when it was killed; the container sees to it.
+    """
+
+    seconds: float
+    output: int
+    memory: int
+
+
+def shell_execute_tool(
+    name: str, container: Container, limits: ShellLimits, env: Mapping[str, str], accepts_overrides: bool
+) -> Tool[ShellExecuteParams, ShellResult]:
+    """The tool. A command that fails in a way that fails the call is undone with all it did to the workspace."""
+
+    def shell_execute(params: ShellExecuteParams, *, context: ToolContext) -> ToolResult[ShellResult]:
+        problem = _problem(params, limits)
+        if problem is not None:
+            return ToolResult.error(problem)
+        # A call that is over must start nothing: it cannot write, and when files are put back its ticket is void.
+        ticket = container.ticket
+        if context.filesystem is not None:
+            context.filesystem.mkdir(".")
+        seconds = limits.seconds if params.timeout_seconds is None else params.timeout_seconds
+        if context.deadline is not None:
+            seconds = min(seconds, max(0.1, context.deadline.remaining().total_seconds()))
+        done = run_command(
+            container,
+            params.command,
+            cwd=normalise(params.cwd),
+            env={**env, **params.env},
+            stdin=params.stdin.encode(errors="replace"),
+            seconds=seconds,
+            output=limits.output,
+            ticket=ticket,
+        )
+        return _result(done, params, seconds, limits)
+
+    return Tool[ShellExecuteParams, ShellResult](
+        name=name,
+        description="Run a shell command in a sandbox without network, on the files of the workspace.",
+        handler=shell_execute,
+        examples=[
+            ToolExample(
+                "Count lines",
+                ShellExecuteParams("grep -c tea", stdin="tea\nmilk\ntea\n", timeout_seconds=10.0),
+                ShellResult(0, "2\n"),
+            )
+        ],
+        annotations=ToolAnnotations(destructive=True, open_world=False),
+        accepts_overrides=accepts_overrides,
+    )
+
+
+def _problem(params: ShellExecuteParams, limits: ShellLimits) -> str | None:
+    """What makes no sense, and what to do instead."""
+    if not params.command.strip():
+        return "The command is empty\nName a program to run."
+    if len(params.command) > MAX_COMMAND or "\0" in params.command:
+        return f"The command is over {MAX_COMMAND:,} characters, or has a NUL in it\nWrite a script and run that."
+    if len(params.stdin) > MAX_STDIN:
+        return f"stdin is over {MAX_STDIN:,} characters\nWrite a file, and let the command read it."
+    wanted = params.timeout_seconds
+    if wanted is not None and not 0 < wanted <= limits.seconds:
+        return f"timeout_seconds must be above 0 and at most {limits.seconds:g}\nTake smaller steps if it needs longer."
+    for variable, value in params.env.items():
+        if not _VARIABLE.fullmatch(variable) or "\0" in value or len(value) > MAX_COMMAND:
+            return f"The environment variable {variable[:100]!r} cannot be set\nUse letters, digits and _."
+    try:
+        normalise(params.cwd)
+    except PathRefusedError as error:
+        return f"{error}\nGive cwd as a directory of the workspace."
+    return None
+
+
+def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: ShellLimits) -> ToolResult[ShellResult]:
+    dropped = done.stdout_bytes + done.stderr_bytes - len(done.stdout) - len(done.stderr)
+    value = ShellResult(
+        done.code, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), max(0, dropped)
+    )
+    if done.how == "exit":
+        if params.check and done.code != 0:
+            ended = _ended(done.code, limits)
+            return ToolResult.error(
+                f"The command failed, so what it did is undone\n{ended}\n{_told(value)}".rstrip("\n")
+            )
+        return ToolResult.ok(value, _ended(done.code, limits))
+    if done.how == "no_directory":
+        return ToolResult.error(f"There is no directory {params.cwd} to run it in\nMake it first, or give another cwd.")
+    reasons = {
+        "timeout": f"The command did not end within {seconds:g} s, so it was stopped and what it did is undone\nTake "
+        "smaller steps, or make it faster.",
+        "flood": "The command said far more than anybody reads, so it was stopped and what it did is undone\nWrite to "
+        "a file instead, and read parts of that.",
+        "disk": f"The command was stopped and what it did is undone: {done.why}",
+    }
+    reason = reasons.get(done.how, "The command was stopped, and what it did is undone")
+    return ToolResult.error(f"{reason}\n{_told(value)}".rstrip("\n"))
+
+
+def _ended(code: int, limits: ShellLimits) -> str:
+    if code >= 0:
+        return f"Exit code: {code}"
+    if code == -signal.SIGKILL:
+        return f"Killed, as it seems for want of memory (limit: {limits.memory:,} bytes)"
+    return f"Killed by {_signal(-code)}"
+
+
+def _told(value: ShellResult, most: int = 4000) -> str:
+    """The end of what it said: that is where errors are."""
+    text = value.render()
+    return text if len(text) <= most else f"...\n{text[-most:]}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+__all__ = ["ShellExecuteParams", "ShellLimits", "ShellResult", "shell_execute_tool"]

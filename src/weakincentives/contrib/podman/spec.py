@@ -1,0 +1,111 @@
+"""What a container shall be, as arguments for podman, and the check that it has become that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .image import DEFAULT_IMAGE
+
+WORKSPACE = "/workspace"
+
+
+def _nothing() -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """A container that is locked down: no capabilities, no way to more privileges, nothing writable but two places.
+
+    Attributes:
+        root: the folder of the host that is its `/workspace`.
+        user: user and group it runs as.
+        read_only: further folders of the host, by their path inside; they cannot be written there.
+        memory, tmp: bytes of memory, and of it for `/tmp`.
+        disk, files: bytes and files that the workspace may hold.
+        lease: seconds after which podman ends it, whatever happens to its owner.
+        executable: whether programs in the workspace may be started as such.
+        rootless: whether podman runs without root's rights.
+    """
+
+    root: str
+    user: tuple[int, int]
+    image: str = DEFAULT_IMAGE
+    read_only: Mapping[str, str] = field(default_factory=_nothing)
+    memory: int = 512 * 1024 * 1024
+    cpus: float = 1.0
+    pids: int = 128
+    tmp: int = 64 * 1024 * 1024
+    disk: int = 512 * 1024 * 1024
+    files: int = 50_000
+    network: str = "none"
+    lease: int = 3600
+    executable: bool = False
+    rootless: bool = False
+    program: str = "podman"
+
+    def arguments(self, name: str, labels: Mapping[str, str], seccomp: str) -> list[str]:
+        """For `podman run`, without the command inside; `seccomp` is the file of the profile of system calls."""
+        options = "nosuid,nodev" if self.executable else "nosuid,nodev,noexec"
+        line = ["run", "-i", "--rm", "--name", name, "--pull=never", "--sig-proxy=false", "--http-proxy=false"]
+        for label, value in labels.items():
+            line += ["--label", f"{label}={value}"]
+        line += ["--timeout", str(self.lease), "--stop-timeout", "0", "--log-driver", "none"]
+        line += ["--network", self.network, "--user", f"{self.user[0]}:{self.user[1]}"]
+        if self.rootless:
+            line += ["--userns", "keep-id"]
+        line += ["--memory", str(self.memory), "--memory-swap", str(self.memory), "--cpus", f"{self.cpus:g}"]
+        line += ["--pids-limit", str(self.pids), "--cap-drop", "all", "--security-opt", "no-new-privileges"]
+        line += ["--security-opt", f"seccomp={seccomp}"]
+        line += ["--read-only", "--read-only-tmpfs=false"]
+        line += ["--tmpfs", f"/tmp:rw,nosuid,nodev,size={self.tmp},mode=1777"]  # noqa: S108 - in the container
+        line += ["--shm-size", str(min(self.tmp, 64 * 1024 * 1024))]
+        # Nothing that outlives its process: segments go with the last one attached, queues cannot be made.
+        line += ["--sysctl", "kernel.shm_rmid_forced=1", "--sysctl", "kernel.msgmni=0"]
+        line += ["--sysctl", "fs.mqueue.queues_max=0"]
+        line += ["-v", f"{self.root}:{WORKSPACE}:rw,{options}", "--workdir", WORKSPACE]
+        for inside, outside in self.read_only.items():
+            line += ["-v", f"{outside}:{inside}:ro,nosuid,nodev,noexec"]
+        return [*line, self.image]
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The places inside whose protection is checked."""
+        return ("/", WORKSPACE, *self.read_only)
+
+    def shortcomings(self, facts: Mapping[str, Any]) -> list[str]:
+        """What is not in force of what was asked for, by what the container said of itself."""
+        found: list[str] = []
+
+        def check(holds: object, what: str) -> None:
+            if not holds:
+                found.append(what)
+
+        memory, pids, cpus = facts.get("memory"), facts.get("pids"), facts.get("cpus")
+        check(isinstance(memory, int) and memory <= self.memory, f"memory is limited to {memory}, not {self.memory}")
+        check(facts.get("swap") == 0, f"swap is limited to {facts.get('swap')}, not 0")
+        check(isinstance(pids, int) and pids <= self.pids, f"processes are limited to {pids}, not {self.pids}")
+        check(
+            isinstance(cpus, int | float) and cpus <= self.cpus + 0.01, f"cpus are limited to {cpus}, not {self.cpus}"
+        )
+        check((facts.get("uid"), facts.get("gid")) == self.user, f"it runs as user {facts.get('uid')}")
+        check(facts.get("uid") != 0, "it runs as root")
+        check(facts.get("pid") == 1, "it shares the machine's processes")
+        capabilities: Mapping[str, object] = facts.get("capabilities") or {"all": "unknown"}
+        held = [f"{name}={value}" for name, value in capabilities.items() if str(value).strip("0")]
+        check(not held, f"it has capabilities ({', '.join(held)})")
+        check(facts.get("no_new_privileges") == "1", "it can gain privileges")
+        check(facts.get("seccomp") == "2", "system calls are not filtered")
+        opened = facts.get("opened")
+        check(opened == [], f"it can get into {opened}")
+        if self.network == "none":
+            check(facts.get("interfaces") == ["lo"], f"it has a network ({facts.get('interfaces')})")
+        read_only: Mapping[str, object] = facts.get("read_only") or {}
+        for path in ("/", *self.read_only):
+            check(read_only.get(path) is True, f"{path} can be written")
+        return found
+
+
+__all__ = ["WORKSPACE", "ContainerSpec"]

@@ -1,0 +1,139 @@
+"""The folder that a container works in: the host's view of it, its owner, and its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, final
+
+from ...errors import PromptValidationError
+from ...filesystem import GuardedFilesystem, HostFilesystem
+from .container import Container
+from .inside.scratch import wipe
+
+AGENT: Final = (1000, 1000)
+"""Whom a container runs as when this process is root; never root itself."""
+
+
+PATIENCE: Final = 60.0
+"""Seconds that removing a temporary workspace may take."""
+
+_log = logging.getLogger(__name__)
+
+
+@final
+class _Open:
+    """A guard that lets everything pass."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+_OPEN: Final = _Open()
+
+
+@final
+class QuietFilesystem(GuardedFilesystem):
+    """The same files; before they are put back, whatever still runs in the container is ended."""
+
+    __slots__ = ("_container",)
+
+    def __init__(self, fs: HostFilesystem, container: Container) -> None:
+        super().__init__(fs, _OPEN)
+        self._container = container
+
+    def snapshot(self) -> Any:
+        """See `Filesystem.snapshot`."""
+        return self._fs.snapshot()
+
+    def restore(self, snapshot: Any, /) -> None:
+        """See `Filesystem.restore`; what a command writes meanwhile would be lost or stay, so it is ended first."""
+        self._container.halt()
+        self._fs.restore(snapshot)
+
+    def release(self, snapshot: Any, /) -> None:
+        """See `Filesystem.release`."""
+        self._fs.release(snapshot)
+
+
+@final
+class Workspace:
+    """A folder that belongs to the user a container runs as, opened so that whatever happens in it can be undone.
+
+    Without a `root` it is a temporary one that `close` removes. `PromptValidationError` for a root that a container
+    cannot or must not work in.
+
+    Attributes:
+        root: the folder, resolved.
+        user: user and group that own it and run the container.
+        rootless: whether this process lacks root's rights.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None, files: Mapping[str, str | bytes]) -> None:
+        self.rootless = os.geteuid() != 0
+        self.user = (os.geteuid(), os.getegid()) if self.rootless else AGENT
+        self._parent = Path(tempfile.mkdtemp(prefix="wink-sandbox-")) if root is None else None
+        self._host: HostFilesystem | None = None
+        try:
+            folder = self._parent / "workspace" if self._parent is not None else Path(os.fspath(root or "."))
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                if not self.rootless:
+                    os.chown(folder, *self.user)
+            self.root = folder.resolve()
+            self._take_owner()
+            self._host = HostFilesystem(self.root, watch="scan", owner=None if self.rootless else self.user)
+            self._check_journal()
+            for path, content in files.items():
+                self.host.write(path, content)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def host(self) -> HostFilesystem:
+        """The files."""
+        assert self._host is not None
+        return self._host
+
+    def close(self) -> None:
+        """Close the files, and remove a temporary folder. Twice is fine; the container must have ended."""
+        if self._host is not None:
+            self._host.close()
+        if self._parent is not None and self._parent.exists():
+            if wipe(str(self._parent), monotonic() + PATIENCE):
+                self._parent.rmdir()
+            else:
+                _log.warning("%s could not be emptied; remove it by hand", self._parent)
+
+    def _check_journal(self) -> None:
+        if self.host.hides_state:
+            raise PromptValidationError(
+                f"The journal of {self.root} would be inside of it, where the container could change it. Use a folder "
+                f"whose parent is on the same filesystem and can be written, such as {self.root / 'workspace'}."
+            )
+
+    def _take_owner(self) -> None:
+        if ":" in str(self.root):
+            raise PromptValidationError(f"The path {self.root} has a colon in it, which podman cannot mount.")
+        if self.rootless:
+            return
+        found = self.root.stat()
+        if found.st_uid == 0:
+            raise PromptValidationError(
+                f"The folder {self.root} belongs to root, and a container never runs as root. Give it away, with all "
+                f"that is in it: chown -R {AGENT[0]}:{AGENT[1]} {self.root}"
+            )
+        self.user = (found.st_uid, found.st_gid)
+
+
+__all__ = ["AGENT", "QuietFilesystem", "Workspace"]
