@@ -4,8 +4,9 @@ import copy
 import os
 import subprocess
 import sys
+from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -107,6 +108,13 @@ class Card:
     token: SecretStr
 
 
+class Day(Secret[date]):
+    """A secret with a mask of its own."""
+
+    def _display(self) -> str:
+        return "****/**/**"
+
+
 class Account(BaseModel):
     name: str
     pin: Secret[int]
@@ -124,12 +132,52 @@ class Account(BaseModel):
         ({"a": SecretStr("x"), "b": SecretStr("y")}, {"a": SecretStr("y"), "b": SecretStr("x")}),
         ({"all": {SecretStr("a"), SecretStr("b")}}, {"all": {SecretStr("a"), SecretStr("c")}}),
         ((SecretBytes(b"a"),), (SecretBytes(b"b"),)),
+        ({"d": deque([SecretStr("a")])}, {"d": deque([SecretStr("b")])}),
+        ({SecretStr("a"): 1}, {SecretStr("b"): 1}),
+        ({"born": Day(date(2000, 1, 1))}, {"born": Day(date(2001, 1, 1))}),
+        (Card(SecretStr("a")), Card(SecretStr("**********"))),
     ],
 )
 def test_secrets_count(one: Any, two: Any) -> None:
     """Params that differ only in a secret are not the same, although both are masked wherever they are shown."""
     assert dump(one) == dump(two)
     assert params_hash(one) == params_hash(copy.deepcopy(one)) != params_hash(two)
+
+
+def test_the_pairing_of_secrets_counts() -> None:
+    """Two sets of pairs are the same only if the pairs are."""
+    one = {(SecretStr("a"), 1), (SecretStr("b"), 2)}
+    two = {(SecretStr("a"), 2), (SecretStr("b"), 1)}
+    assert params_hash(one) == params_hash(set(one)) != params_hash(two)
+
+
+def test_the_order_of_a_secret_mapping_does_not_count() -> None:
+    """What is equal has one hash, also inside a secret."""
+    assert params_hash(Secret({"a": 1, "b": 2})) == params_hash(Secret({"b": 2, "a": 1}))
+
+
+def test_sets_have_the_same_key_in_every_process() -> None:
+    """The order in which a set lists its items, another one in each process, is not part of the key."""
+    program = (
+        "from weakincentives.prompt.idempotency import params_hash\n"
+        "print(params_hash({'tags': frozenset('abcdefgh'), 'more': [{1, 2}, {'x', 'y'}]}))"
+    )
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(1, 4)
+    }
+    assert len(keys) == 1
+
+
+def test_plain_params_keep_their_hash() -> None:
+    """Ledgers outlive a release: the hash of params without sets and secrets is what it always was."""
+    assert params_hash({"b": [1, "x"], "a": None}) == "c22cb7b0353770e2b38094af641143eb"
 
 
 def test_defaults() -> None:

@@ -127,26 +127,44 @@ def test_a_write_that_was_undone_leaves_what_was_known(context: ToolContext, fs:
 
 
 def test_a_second_write_that_was_undone_leaves_the_first_known(context: ToolContext, fs: InMemoryFilesystem) -> None:
-    """What the model wrote before is known again when the file is back at it, however often that happens."""
+    """What the model wrote before is known again when the call after it is undone, however often that happens."""
     fs.write("new.txt", "first")
     policy.on_result("write_file", File("new.txt"), OK, context)
-    before = fs.snapshot()
+    before, state = fs.snapshot(), context.session.snapshot()
     for number in range(3):
         fs.write("new.txt", f"undone {number}")
         policy.on_result("write_file", File("new.txt"), OK, context)
         fs.restore(before)
+        context.session.restore(state)
         assert policy.check("write_file", File("new.txt"), context) is None
 
 
-def test_the_sessions_remembered_are_bounded(context: ToolContext, fs: InMemoryFilesystem) -> None:
-    """A session that was forgotten for newer ones must read again what it wrote."""
+def test_what_the_model_wrote_is_its_sessions_alone(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """Another session, also one with the same id, and one that was reset, must read it; a fork knows it."""
+    session = cast(Session, context.session)
+    resources = ResourceRegistry.build({Filesystem: fs})
     fs.write("new.txt", "mine")
     policy.on_result("write_file", File("new.txt"), OK, context)
-    newer = [ToolContext(session=Session(), resources=ResourceRegistry.build({Filesystem: fs})) for _ in range(1024)]
-    for other in newer:
-        policy.on_result("write_file", File("new.txt"), OK, other)
-    assert policy.check("write_file", File("new.txt"), newer[-1]) is None
+    fork = ToolContext(session=session.fork(), resources=resources)
+    twin = ToolContext(session=Session(session_id=session.session_id), resources=resources)
+    assert policy.check("write_file", File("new.txt"), fork) is None
+    assert policy.check("write_file", File("new.txt"), twin) is not None
+    session.reset()
     assert policy.check("write_file", File("new.txt"), context) is not None
+
+
+def test_a_file_that_went_back_behind_the_models_back_has_changed(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """Read, overwritten, then put back by somebody else: it is not what the model wrote, so it must be read again."""
+    original = fs.read("config.json")
+    read(context)
+    fs.write("config.json", "mine")
+    policy.on_result("write_file", File("config.json"), OK, context)
+    fs.write("config.json", original)
+    refused = policy.check("write_file", File("config.json"), context)
+    assert refused is not None
+    assert "it has changed since it was read" in refused
+    read(context)
+    assert policy.check("write_file", File("config.json"), context) is None
 
 
 def test_a_failed_reading_teaches_nothing(context: ToolContext) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -165,7 +166,9 @@ def test_a_forked_child_has_workers_of_its_own() -> None:
     pid = os.fork()
     if pid == 0:  # pragma: no cover - in the child
         try:
-            os.write(writer, str(Threaded(lambda: 2).future.result(5)).encode())
+            os.write(writer, str(Threaded(lambda: 2).future.result(60)).encode())
+        except BaseException:
+            os.write(writer, traceback.format_exc().encode())
         finally:
             os._exit(0)
     os.close(writer)

@@ -6,7 +6,8 @@ import os
 from itertools import count
 from uuid import uuid4
 
-_next = count().__next__
+next_number = count().__next__
+"""The number of an event within its process."""
 _process = ""
 
 
@@ -15,12 +16,22 @@ def _renew() -> None:
     _process = uuid4().hex
 
 
+def current_process() -> str:
+    """The random part of the ids of this process."""
+    return _process
+
+
+def event_id_of(process: str, number: int) -> str:
+    """The id of that event of that process."""
+    return f"{process}-{number:x}"
+
+
 def new_event_id() -> str:
     """A new id, unique across processes: a random part for each process and a number within it."""
-    return f"{_process}-{_next():x}"
+    return event_id_of(_process, next_number())
 
 
 _renew()
 os.register_at_fork(after_in_child=_renew)
 
-__all__ = ["new_event_id"]
+__all__ = ["current_process", "event_id_of", "new_event_id", "next_number"]

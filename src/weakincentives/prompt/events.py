@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from threading import Lock
 from time import time
 from typing import Any, ClassVar, Literal, final
 
@@ -12,7 +11,7 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import SlicePolicy
 from .changes import NO_CHANGES, Changes
-from .event_ids import new_event_id
+from .event_ids import current_process, event_id_of, new_event_id, next_number
 
 Outcome = Literal[
     "succeeded",
@@ -47,6 +46,8 @@ class _Fields:
     """The fields of `ToolInvoked` while they can still be set."""
 
     __slots__ = (
+        "_number",
+        "_process",
         "adapter",
         "call_id",
         "changes",
@@ -66,6 +67,8 @@ class _Fields:
         "usage",
     )
 
+    _process: str  # with the number, what the event's id is made of
+    _number: int
     error: BaseException | None  # here and not below: it is for the operator and is neither compared nor saved
 
 
@@ -143,12 +146,9 @@ class ToolInvoked(_Fields):
         """The event's id, made when it is first asked for: most events are never asked."""
         if name != "event_id":
             raise AttributeError(f"'ToolInvoked' object has no attribute {name!r}", name=name, obj=self)
-        with _naming:
-            try:
-                return _get_event_id(self)
-            except AttributeError:
-                _set_event_id(self, new_event_id())
-        return _get_event_id(self)
+        named = event_id_of(self._process, self._number)
+        _set_event_id(self, named)
+        return named
 
     @property
     def admitted(self) -> bool:
@@ -161,9 +161,7 @@ class ToolInvoked(_Fields):
         return outcome not in _NOT_ADMITTED and (outcome != "deadline" or self.duration > 0)
 
 
-_naming = Lock()
 _set_event_id = _Fields.__dict__["event_id"].__set__
-_get_event_id = _Fields.__dict__["event_id"].__get__
 
 
 def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by position
@@ -203,6 +201,8 @@ def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by
     self.changes = changes
     self.outcome = outcome
     self.error = error
+    self._process = current_process()
+    self._number = next_number()
     self.__class__ = ToolInvoked
     return self
 

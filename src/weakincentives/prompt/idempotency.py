@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
@@ -134,34 +134,45 @@ def params_hash(params: object) -> str:
 
 def _canonical(params: object) -> bytes:
     """The same bytes for equal params, and for no others. To be hashed, not kept: secrets are in them."""
-    text = dumps(dump(params), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    if _MASK in text:  # secrets look alike in JSON, but paying with two cards is not paying twice with one
-        text += f"\n{list(_secrets(params))!r}"
-    return text.encode("utf-8", "surrogatepass")
+    return _text(_form(params) if _needs_form(params) else dump(params)).encode("utf-8", "surrogatepass")
 
 
-_MASK = "**********"
+def _needs_form(value: Any) -> bool:
+    """Whether JSON alone does not tell it from others: sets have no order there, and all secrets look alike."""
+    if value is None or isinstance(value, str | int | float | bytes):
+        return False
+    if isinstance(value, AbstractSet) or hasattr(cast(object, value), "get_secret_value"):
+        return True
+    return any(map(_needs_form, _parts(value)))
 
 
-def _secrets(value: Any) -> Iterator[object]:
-    """The secrets inside, in a fixed order."""
+def _form(value: Any) -> Any:
+    """Plain data that is equal for equal values and different for others."""
     reveal = getattr(value, "get_secret_value", None)
     if reveal is not None:
-        yield reveal()
-    elif isinstance(value, Mapping):
+        return {"secret": _form(reveal())}
+    if isinstance(value, AbstractSet):
+        return {"set": sorted(_text(_form(item)) for item in cast(AbstractSet[Any], value))}
+    if isinstance(value, Mapping):
+        pairs = cast(Mapping[Any, Any], value).items()
+        return {"map": sorted([_text(_form(name)), _text(_form(item))] for name, item in pairs)}
+    parts = _parts(value)
+    return [type(value).__name__, *map(_form, parts)] if parts else dump(value)
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    if isinstance(value, Mapping):
         pairs = cast(Mapping[Any, Any], value)
-        for name in sorted(pairs, key=repr):
-            yield from _secrets(pairs[name])
-    elif isinstance(value, list | tuple):
-        for item in cast(Sequence[Any], value):
-            yield from _secrets(item)
-    elif isinstance(value, set | frozenset):
-        yield from sorted((list(_secrets(item)) for item in cast(AbstractSet[Any], value)), key=repr)
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from _secrets(getattr(value, item.name))
-    elif isinstance(value, BaseModel):
-        yield from _secrets(dict(value))
+        return [*pairs, *pairs.values()]
+    if isinstance(value, BaseModel):
+        return [dict(value)]
+    if is_dataclass(value):
+        return [getattr(value, item.name) for item in fields(value)]
+    return cast(Sequence[Any], value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _text(plain: Any) -> str:
+    return dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def _field(params: object, name: str) -> object:

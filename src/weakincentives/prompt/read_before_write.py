@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
-from types import MappingProxyType
-from typing import Annotated, Any, cast, final
+from typing import Annotated, Any, Final, cast, final
 
 from immutables import Map
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
@@ -61,33 +59,14 @@ _NONE = SeenFiles()
 def is_known(path: str, session: SessionProtocol) -> bool:
     """Whether the model has read the file or written it. `path` as the model wrote it."""
     path = normalise(path)
-    written = _written.get(session.session_id)
-    return (written is not None and path in written) or path in SeenFiles.of(session).prints
+    return session.noted((_WROTE, path)) is not None or path in SeenFiles.of(session).prints
 
 
-_written: dict[str, dict[str, tuple[str, ...]]] = {}
-"""By session, the fingerprints of what its model wrote itself to each path, the newest first.
+_WROTE: Final = "what the model wrote"
+"""With a path, the key under which a session notes the fingerprint of what its model last wrote there.
 
-Kept here because a slice would have to be replaced at every write. It needs no undoing: whoever wrote a text knows it,
-whether or not the call was kept; earlier ones are kept so that a file that was rolled back to one of them is known as
-before. Forgetting only means that a file must be read.
+A note and not a slice, since it changes with every write. Forgetting it only means that the file must be read.
 """
-_MAX_SESSIONS = 1024
-_MAX_VERSIONS = 4
-_adding = Lock()
-_NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-
-
-def _note_written(session: SessionProtocol, path: str, content: str) -> None:
-    written = _written.get(session.session_id)
-    if written is None:
-        with _adding:
-            if len(_written) >= _MAX_SESSIONS:
-                del _written[next(iter(_written))]
-            written = _written.setdefault(session.session_id, {})
-    earlier = written.get(path, ())
-    if content not in earlier:
-        written[path] = (content, *earlier[: _MAX_VERSIONS - 1])
 
 
 def _print(fs: Filesystem, path: str) -> str:
@@ -139,19 +118,16 @@ class ReadBeforeWritePolicy:
             return None  # the filesystem refuses it too, and says why
         session, fs = context.session, context.filesystem
         content = "" if fs is None else _print(fs, canonical)
-        written = _written.get(session.session_id, _NOTHING).get(canonical)
-        if written is not None and content in written:
-            return None
-        read = SeenFiles.of(session).prints.get(canonical)
-        if read is not None and (fs is None or read == content):
+        known = session.noted((_WROTE, canonical)) or SeenFiles.of(session).prints.get(canonical)
+        if known is not None and (fs is None or known == content):
             return None
         if fs is not None and not content and not fs.exists(canonical):
             return None
-        problem = "without reading it first" if read is written is None else "- it has changed since it was read"
+        problem = "without reading it first" if known is None else "- it has changed since it was read"
         return f"Cannot write to {path} {problem}\n{self._advice(tool_name, path)}"
 
     def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
-        """Note what the model now knows; what it has read is undone with the call."""
+        """Note what the model now knows; undone with the call."""
         wrote = tool_name in self.writes
         if not result.success or not (wrote or tool_name in self.reads):
             return
@@ -162,8 +138,10 @@ class ReadBeforeWritePolicy:
         if fs is not None and not content:
             return
         if wrote:  # `check` has seen to it that what was there before was known, so all of what is there now is
-            _note_written(session, path, content)
+            session.note((_WROTE, path), content)
             return
+        if session.noted((_WROTE, path)) is not None:
+            session.note((_WROTE, path), None)
         prints = SeenFiles.of(session).prints
         if prints.get(path) != content:  # reading again what is known changes nothing
             session[SeenFiles].seed(SeenFiles(prints.set(path, content)))

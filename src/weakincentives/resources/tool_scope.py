@@ -99,9 +99,11 @@ class ToolScope:
 
     def _seal(self) -> Sequence[Owned]:
         self._own = self._shared = _NOTHING
+        if self._life is None:  # whoever is making one sees what was just set, see above
+            return ()
         with self._root.lock:
             life = self._life
-            return () if life is None or life.closed else life.seal()
+            return () if life.closed else life.seal()
 
     def __enter__(self) -> Self:
         if self._own is _NOTHING:

@@ -174,7 +174,7 @@ class Holding:
     """The call that holds them; set by who runs it."""
 
     _inner: CallLock
-    _token: Token[Holding | None]
+    _token: Token[Holding | None] | None
 
     def __init__(self, locks: tuple[CallLock, ...]) -> None:
         outer = current_holding()
@@ -183,6 +183,7 @@ class Holding:
         self._outer = outer
         self._locks = locks if outer is None else outer.inside(locks)
         self._held = self._shared = False
+        self._token = None
 
     def living(self) -> Holding | None:
         """This, or what is around it and still held: a call may have ended in another context than it began in."""
@@ -227,13 +228,18 @@ class Holding:
         """Take all locks if that needs no waiting; else none."""
         self._shared = shared
         taken = 0
-        for lock in self._locks:
-            if not lock.take_now(shared):
-                self._drop(self._locks[:taken])
-                return False
-            taken += 1  # noqa: SIM113 - quicker than enumerate
-        self._held = True
-        self._token = _current.set(self)
+        try:
+            for lock in self._locks:
+                if not lock.take_now(shared):
+                    self._drop(self._locks[:taken])
+                    return False
+                taken += 1
+            self._token = _current.set(self)
+            self._held = True
+        except BaseException:  # Ctrl-C
+            self._held = False
+            self._drop(self._locks[:taken])
+            raise
         return True
 
     def take(self, shared: bool, seconds: float | None = None) -> None:
@@ -292,11 +298,13 @@ class Holding:
             return
         self._held = False
         try:
-            _current.reset(self._token)
+            if self._token is not None:
+                _current.reset(self._token)
         except ValueError:  # taken in another context, as harnesses with hooks do
             _current.set(self._outer)
-        for lock in self._locks:
-            lock.release(self._shared)
+        finally:
+            for lock in self._locks:
+                lock.release(self._shared)
 
     def _drop(self, locks: tuple[CallLock, ...]) -> None:
         for lock in locks:

@@ -86,8 +86,8 @@ class _Line:
         self.job = 0
 
     def begin(self, connection: Connection) -> None:
-        self.connection = connection
         self.job += 1
+        self.connection = connection
 
     def beat(self, job: int) -> None:
         with self.lock:

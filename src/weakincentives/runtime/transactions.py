@@ -81,6 +81,7 @@ class Savepoint(Holding):
             locks = locks_of(session, resources)
         self._locks = locks if outer is None else outer.inside(locks)
         self._held = self._shared = False
+        self._token = None
         self.session = session
         self._context = resources
         self._log_extra = log_extra

@@ -20,7 +20,19 @@ from ..errors import ReducerError, SessionError, SnapshotError
 from .events import Dispatcher, SlicePolicy, own_policy
 from .operations import apply
 from .reducers import append_all
-from .snapshots import NO_LOGS, NO_SLICES, Logged, Logs, SliceChange, Slices, Snapshot, compare
+from .snapshots import (
+    NO_LOGS,
+    NO_NOTES,
+    NO_SLICES,
+    Logged,
+    Logs,
+    Notes,
+    SliceChange,
+    Slices,
+    Snapshot,
+    compare,
+    same_log,
+)
 from .vector import EMPTY, Vector
 
 AnyReducer = Callable[[Vector[Any], Any], object]
@@ -54,6 +66,7 @@ class Core:
         "initial",
         "lock",
         "logged",
+        "notes",
         "policies",
         "reducers",
         "state",
@@ -66,8 +79,9 @@ class Core:
         self.clock = clock
         self.tags = tags
         self.state: Slices = NO_SLICES
-        self.logged = Logged(NO_LOGS, [])
+        self.logged = Logged(NO_LOGS, [], 0)
         self.initial: Slices = NO_SLICES
+        self.notes: Notes = NO_NOTES
         self.policies: Map[type[Any], SlicePolicy] = Map()
         self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
         self._plans: dict[type[Any], Plan] = {}
@@ -78,7 +92,7 @@ class Core:
         """Start with the content and the registrations of another core; neither sees the other's later changes."""
         with other.lock:
             self.state, self.logs, self.initial = other.state, other.logs, other.initial
-            self.policies, self.reducers = other.policies, other.reducers
+            self.policies, self.reducers, self.notes = other.policies, other.reducers, other.notes
 
     @property
     def session_id(self) -> str:
@@ -101,7 +115,7 @@ class Core:
 
     @logs.setter
     def logs(self, logs: Logs) -> None:
-        self.logged = Logged(logs, [])
+        self.logged = Logged(logs, [], self.logged.epoch)
 
     def view(self, slice_type: type[Any]) -> Vector[Any]:
         """The content of a slice now."""
@@ -177,21 +191,31 @@ class Core:
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
-            self.state = state
+            self.state, self.notes = state, snapshot.notes
+
+    def note(self, key: object, value: object) -> None:
+        """Remember a fact beside the slices; None forgets it."""
+        with self.lock:
+            if value is not None:
+                self.notes = self.notes.set(key, value)
+            elif key in self.notes:
+                self.notes = self.notes.delete(key)
 
     def reset(self, *, logs: bool) -> None:
         """Give the STATE slices their initial content; `logs` empties the others too."""
         self.refuse_impure_writes()
         with self.lock:
-            self.state = NO_SLICES
+            self.state, self.notes = NO_SLICES, NO_NOTES
             if logs:
-                self.logs = NO_LOGS
+                self.logged = Logged(NO_LOGS, [], self.logged.epoch + 1)
 
     def changes(self, since: Snapshot, *, logs: bool) -> tuple[SliceChange, ...]:
         """The slices written to since a snapshot."""
         found = compare(self._content_of(since), self.state, self.initial, SlicePolicy.STATE)
         if logs:
-            found += compare(since.logs(), self.logs, self.initial, SlicePolicy.LOG)
+            logged = self.logs
+            same = same_log if since.epoch == self.logged.epoch else None
+            found += compare(since.logs(), logged, self.initial, SlicePolicy.LOG, same)
         return tuple(found)
 
     # Registering.

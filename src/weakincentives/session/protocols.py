@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..fence import Guard
 from .events import Dispatcher, DispatchResult
@@ -47,6 +47,14 @@ class SessionProtocol(Protocol):
 
     def record(self, event: object, /) -> None:
         """Record the event and tell nobody."""
+        ...
+
+    def note(self, key: object, value: object, /) -> None:
+        """Remember a fact beside the slices; None forgets it."""
+        ...
+
+    def noted(self, key: object, /) -> Any:
+        """What was noted under the key, or None."""
         ...
 
     def install(self, state_type: type[T], /, *, initial: T | Callable[[], T] | None = None) -> None:

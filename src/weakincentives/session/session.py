@@ -153,6 +153,22 @@ class Session:
             with self._guard:
                 self._core.record(event)
 
+    def note(self, key: object, value: object, /) -> None:
+        """Remember a fact beside the slices, under a key of your own; None forgets it.
+
+        It is taken back and forked with the STATE slices, and costs a tenth of one: it is in no account of changes, is
+        not saved with the session, and nobody is told.
+        """
+        if self._guard is None:
+            self._core.note(key, value)
+        else:
+            with self._guard:
+                self._core.note(key, value)
+
+    def noted(self, key: object, /) -> Any:
+        """What was noted under the key, or None."""
+        return self._core.notes.get(key)
+
     def recorder(self) -> Callable[[object], None]:
         """`record`, to be kept and called again and again: one step less when this handle has no guard."""
         return self._core.record if self._guard is None else self.record
@@ -207,7 +223,7 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Remember the content as it is now, in constant time. Any number may be alive; dropping one frees it."""
         core = self._core
-        return Snapshot(core, core.state, core.logged)
+        return Snapshot(core, core.state, core.logged, core.notes)
 
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.

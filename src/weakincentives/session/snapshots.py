@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -21,12 +21,21 @@ Logs = Mapping[type[Any], Vector[Any]]
 
 NO_LOGS: Logs = {}
 
+Notes = Map[Any, Any]
+"""What is remembered beside the slices."""
+
+NO_NOTES: Notes = Map()
+
 
 class Logged(NamedTuple):
-    """LOG slices, and what was recorded after them; `fresh` only grows, and ends with this value."""
+    """LOG slices, and what was recorded after them; `fresh` only grows, and ends with this value.
+
+    In one `epoch` all slices only grow; emptying them begins another.
+    """
 
     logs: Logs
     fresh: list[object]
+    epoch: int
 
     def all(self, until: int | None = None) -> Logs:
         """The slices with what is fresh, or its first so many, in them."""
@@ -44,24 +53,32 @@ class Snapshot:
     nobody else holds. `session.release` empties it early.
     """
 
-    __slots__ = ("_fresh", "_logged", "home", "state")
+    __slots__ = ("_fresh", "_logged", "home", "notes", "state")
 
-    def __init__(self, home: object, state: Slices, logged: Logged) -> None:
+    def __init__(self, home: object, state: Slices, logged: Logged, notes: Notes) -> None:
         self.home = home
         self.state: Slices | None = state
+        self.notes = notes
         self._logged = logged
         self._fresh = len(logged.fresh)
+
+    @property
+    def epoch(self) -> int:
+        """Of the LOG slices."""
+        return self._logged.epoch
 
     def logs(self) -> Logs:
         """The content of the LOG slices."""
         if self._fresh:
-            self._logged, self._fresh = Logged(self._logged.all(self._fresh), []), 0
+            logged = self._logged
+            self._logged, self._fresh = Logged(logged.all(self._fresh), [], logged.epoch), 0
         return self._logged.logs
 
     def release(self) -> None:
         """Let go of the content; it cannot be restored any more."""
         self.state = None
-        self._logged, self._fresh = Logged(NO_LOGS, []), 0
+        self.notes = NO_NOTES
+        self._logged, self._fresh = Logged(NO_LOGS, [], self._logged.epoch), 0
 
     def __repr__(self) -> str:
         return f"<Snapshot of {len(self.state)} slices>" if self.state is not None else "<Snapshot, released>"
@@ -83,7 +100,13 @@ class SliceChange:
         return len(self.after) - len(self.before)
 
 
-def compare(before: Slices | Logs, after: Slices | Logs, initial: Slices, policy: SlicePolicy) -> list[SliceChange]:
+def compare(
+    before: Slices | Logs,
+    after: Slices | Logs,
+    initial: Slices,
+    policy: SlicePolicy,
+    same: Callable[[Vector[Any], Vector[Any]], bool] | None = None,
+) -> list[SliceChange]:
     """The slices whose content was replaced between two moments: linear in slice types, not in items."""
     if before is after:
         return []
@@ -91,14 +114,26 @@ def compare(before: Slices | Logs, after: Slices | Logs, initial: Slices, policy
     for slice_type in dict.fromkeys((*before, *after)):
         nothing = initial.get(slice_type, EMPTY)
         old, new = before.get(slice_type, nothing), after.get(slice_type, nothing)
-        if old is not new and not (policy is SlicePolicy.LOG and _same_log(old, new)):
+        if old is not new and not (same is not None and same(old, new)):
             changes.append(SliceChange(slice_type, policy, old, new))
     return changes
 
 
-def _same_log(old: Vector[Any], new: Vector[Any]) -> bool:
+def same_log(old: Vector[Any], new: Vector[Any]) -> bool:
     """Whether two views of a slice that only grows show the same: what is fresh may have come to both on its own."""
     return len(old) == len(new) and old.latest() is new.latest()
 
 
-__all__ = ["NO_LOGS", "NO_SLICES", "Logged", "Logs", "SliceChange", "Slices", "Snapshot", "compare"]
+__all__ = [
+    "NO_LOGS",
+    "NO_NOTES",
+    "NO_SLICES",
+    "Logged",
+    "Logs",
+    "Notes",
+    "SliceChange",
+    "Slices",
+    "Snapshot",
+    "compare",
+    "same_log",
+]
