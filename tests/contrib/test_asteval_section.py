@@ -133,6 +133,14 @@ def test_value_and_output_come_back(shared: AstevalSection) -> None:
         ("x = 0\nfor n in range(3):\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        continue\n    x += 1\nx", 0),  # noqa: E501
         ("def f():\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        return 'z'\n    return 'n'\nf()", "z"),  # noqa: E501
         ("x = 1\ntry:\n    x = 2\nexcept ValueError:\n    x = 3\nelse:\n    x += 5\nx", 7),
+        ("x = []\ntry:\n    try:\n        int('a')\n    except ValueError as error:\n        x.append(error)\n        raise\nexcept ValueError as error:\n    x.append(error)\nx[0] == x[1] and str(x[1])[:7]", "invalid"),  # noqa: E501
+        ("def f():\n    raise\ntry:\n    try:\n        [][1]\n    except IndexError:\n        try:\n            1 / 0\n        except ZeroDivisionError:\n            y = 1\n        f()\nexcept IndexError:\n    x = 'outer'\nx", "outer"),  # noqa: E501
+        ("x = []\ntry:\n    try:\n        1 / 0\n    finally:\n        try:\n            raise\n        except ZeroDivisionError:\n            x.append(1)\nexcept ZeroDivisionError:\n    x.append(2)\nx", [1, 2]),  # noqa: E501
+        ("x = 0\ntry:\n    raise\nexcept RuntimeError as error:\n    x = str(error)\nx", "No active exception to reraise"),  # noqa: E501
+        ("try:\n    try:\n        1 / 0\n    except Nope:\n        x = 1\nexcept NameError as error:\n    x = str(error)\nx", "name 'Nope' is not defined"),  # noqa: E501
+        ("Mine = ValueError\ntry:\n    int('a')\nexcept Mine:\n    x = 'mine'\nx", "mine"),
+        ("try:\n    x = 1\nexcept Nope:\n    x = 2\nx", 1),
+        ("try:\n    1 / 0\nexcept ArithmeticError:\n    x = 1\nexcept Nope:\n    x = 2\nx", 1),
         ("f'{3.14159:.2f} {\"a\"!r:>5}'", "3.14   'a'"),
         ("(1, {2}, b'x', 10**30, -2**70, 2j, None, True)", (1, {2}, b"x", 10**30, -(2**70), 2j, None, True)),
         ("round(sqrt(2) * 100)", 141),
@@ -183,6 +191,13 @@ def test_what_asteval_lacks_is_refused_before_it_runs(shared: AstevalSection, co
         ("raise ValueError('no tea')", "line 1: raise ValueError('no tea')\nValueError: no tea"),
         ("int('x')", "line 1: int('x')\nValueError: invalid literal for int() with base 10: 'x'"),
         ("{}['k']", "line 1: {}['k']\nKeyError: 'k'"),
+        ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise", "line 2: 1 / 0\nZeroDivisionError: division by zero"),
+        ("try:\n    1 / 0\nexcept Nope:\n    2", "line 3: except Nope:\nNameError: name 'Nope' is not defined"),
+        (
+            "try:\n    1 / 0\nexcept len:\n    2",
+            "line 3: except len:\nTypeError: catching classes that do not inherit from BaseException is not allowed",
+        ),  # noqa: E501
+        ("raise", "line 1: raise\nRuntimeError: No active exception to reraise"),
         ("'\\ud800' + 1", None),
         ("raise ValueError('\\ud800')", None),
         ("raise KeyboardInterrupt", None),
