@@ -196,7 +196,7 @@ def test_what_asteval_lacks_is_refused_before_it_runs(shared: AstevalSection, co
         (
             "try:\n    1 / 0\nexcept len:\n    2",
             "line 3: except len:\nTypeError: catching classes that do not inherit from BaseException is not allowed",
-        ),  # noqa: E501
+        ),
         ("raise", "line 1: raise\nRuntimeError: No active exception to reraise"),
         ("'\\ud800' + 1", None),
         ("raise ValueError('\\ud800')", None),
@@ -271,6 +271,78 @@ def test_files_that_cannot_be_used_say_why(code: str, said: str) -> None:
         calculator = Calculator(section, {"a/x.txt": "1", "a/y.txt": "2"})
         assert said in calculator.fails(code, reads=["a/x.txt"], writes=["out"])
         assert sorted(calculator.fs.search("")) == ["a/x.txt", "a/y.txt"]
+
+
+LINES = "for n in range(1500):\n    file.write(f'{n}\\n')\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"file = open('out', 'w')\n{LINES}file.close()",
+        f"file = open('out', 'w')\n{LINES}",
+        f"file = open('out', 'w')\n{LINES}file = None\n'done'",
+        "with open('out', 'w') as f:\n    for n in range(1500):\n        f.write(f'{n}\\n')\n        f.flush()",
+        f"file = open('out', 'w')\nother = open('./out', 'a')\n{LINES}assert len(read_text('out')) == 6390",
+    ],
+)
+def test_lines_are_written_one_by_one(shared: AstevalSection, code: str) -> None:
+    """A file takes more writes than there may be uses of files, whether or not it is closed in the end."""
+    calculator = Calculator(shared)
+    assert "Wrote: out" in calculator.ok(code, writes=["out"])
+    assert calculator.fs.read("out") == "".join(f"{n}\n" for n in range(1500))
+
+
+def test_what_is_written_can_be_read_at_once(shared: AstevalSection) -> None:
+    """Reading, replacing and appending find what was written before, in order, though no file was closed."""
+    calculator = Calculator(shared, {"a": "0"})
+    code = """
+one, two, seen = open('a', 'a'), open('a', 'a'), []
+one.write('1')
+two.write('2')
+one.write('3')
+seen.append(read_text('a'))
+one.write('x' * 70000)
+two.write('y' * 40000)
+one.write('z' * 40000)
+seen.append(len(open('a').read()))
+one.write('lost')
+write_text('a', 'new')
+two.write('er')
+one.close()
+one.close()
+try:
+    one.write('no')
+except ValueError as error:
+    seen.append(str(error))
+seen
+"""
+    text = calculator.ok(code, reads=["a"], writes=["a"])
+    assert text == "Value: ['0123', 150004, 'I/O operation on closed file.']\nWrote: a"
+    assert calculator.fs.read("a") == "newer"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "file = open('out', 'w')\nfile.write('x' * 2000)",
+        "file = open('out', 'w')\nfile.write('x' * 2000)\nfile.close()",
+        "file = open('out', 'w')\nfile.write('x' * 70000)",
+        "file = open('out', 'w')\nfile.write('x' * 2000)\nread_text('out')",
+    ],
+)
+def test_what_waits_is_held_to_the_limits(code: str) -> None:
+    """Too much is refused whenever it is sent, also in the end, and then nothing is written."""
+    with AstevalSection(config=AstevalConfig(limits=EvalLimits(file_bytes=1000))) as section:
+        calculator = Calculator(section, {"a": "1"})
+        assert "OSError: [Errno 27] Too much written" in calculator.fails(code, writes=["out"])
+        filled = "file = open('out', 'w')\nfile.write('x' * 2000)\n"
+        caught = "try:\n    file.close()\nexcept OSError:\n    x = 'full'\nx"
+        assert calculator.ok(filled + caught, writes=["out"]) == "Value: 'full'\nWrote: out"
+        assert "division" in calculator.fails(
+            "file = open('a', 'w')\nfile.write('2')\n1 / 0", reads=["a"], writes=["a"]
+        )
+        assert calculator.fs.read("a") == "1"
 
 
 def test_errors_of_files_can_be_caught(shared: AstevalSection) -> None:
