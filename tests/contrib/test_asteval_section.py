@@ -8,7 +8,9 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +106,24 @@ def test_every_name_that_is_promised_is_there(shared: AstevalSection) -> None:
         assert value(shared, f"type({name})")
     for name in ("dir", "id", "hash", "bytearray", "getattr", "eval", "exec", "compile", "__import__", "globals"):
         assert "is not defined" in error(shared, name)
+
+
+@pytest.mark.parametrize(
+    ("limit", "within", "beyond"),
+    [
+        ("262,144", "len('x' * 262144)", "len('x' * 262145)"),
+        ("262,144", "len('x' * 262143 + 'y')", "len('x' * 262144 + 'y')"),
+        ("10,000", "2 ** 10000 > 0", "2 ** 10001 > 0"),
+        ("1,000", "1 << 1000 > 0", "1 << 1001 > 0"),
+    ],
+)
+def test_the_limits_of_asteval_are_told(shared: AstevalSection, limit: str, within: str, beyond: str) -> None:
+    """The instructions name the limits that asteval has of its own, and they are what they are said to be."""
+    guide = shared.backend.guide
+    assert limit in guide[guide.index("- Limits of its own") : guide.index("- It is slow")]
+    assert value(shared, within)
+    assert "RuntimeError" in error(shared, beyond)
+    assert value(shared, "len(''.join(['x' * 200000, 'y' * 200000]))") == 400_000
 
 
 def test_value_and_output_come_back(shared: AstevalSection) -> None:
@@ -514,6 +534,57 @@ def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert value(section, "1 + 1") == 2
         assert section.backend.confinement is not None
         assert not section.backend.confinement.bubblewrap
+
+
+def faulty_bubblewrap(folder: Path, *, failures: int, complaint: str) -> Path:
+    """A bubblewrap that fails some times and then does without walls; the file counts how often it was started."""
+    started, program = folder / "started", folder / "bwrap"
+    program.write_text(
+        f"#!/bin/sh\necho >> {started}\n"
+        f'if [ "$(/usr/bin/wc -l < {started})" -le {failures} ]; then echo "{complaint}" >&2; exit 1; fi\n'
+        'while [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
+    )
+    program.chmod(0o755)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("failures", "complaint", "tries", "works"),
+    [
+        (1, "bwrap: Creating new namespace failed: Resource temporarily unavailable", 2, True),
+        (2, "bwrap: Creating new namespace failed: Resource temporarily unavailable", 2, False),
+        (1, "bwrap: setting up uid map: Permission denied", 1, False),
+    ],
+)
+def test_bubblewrap_gets_a_second_chance(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    failures: int,
+    complaint: str,
+    tries: int,
+    works: bool,
+) -> None:
+    """One failure that may pass does not switch it off; giving it up is a warning, and holds until `close`."""
+    started = faulty_bubblewrap(tmp_path, failures=failures, complaint=complaint)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with AstevalSection(config=AstevalConfig(max_workers=2)) as section, ThreadPoolExecutor(1) as threads:
+        assert value(section, "1 + 1") == 2
+        assert section.backend.confinement is not None
+        assert section.backend.confinement.bubblewrap is works
+        assert len(started.read_text()) == tries
+        warned = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == failures
+        assert complaint in warned[-1].getMessage()
+        assert ("runs without it" in warned[-1].getMessage()) is not works
+        stuck = threads.submit(error, section, "while True: pass", EvalLimits(seconds=0.5))
+        time.sleep(0.2)
+        assert value(section, "1 + 1") == 2  # in another worker
+        stuck.result()
+        assert len(started.read_text()) == (tries + 1 if works else tries)
+        section.close()
+        assert value(section, "1 + 1") == 2
+        assert section.backend.confinement.bubblewrap
 
 
 def test_several_sections_in_one_prompt(shared: AstevalSection) -> None:
