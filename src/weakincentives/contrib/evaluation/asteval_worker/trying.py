@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, final
 
@@ -83,7 +83,7 @@ class Trying:
         return _Handled(held[0] if held else failure, noted)
 
     @contextmanager
-    def _handling(self, handled: _Handled) -> Iterator[None]:
+    def _handling(self, handled: _Handled) -> Generator[None, None, None]:
         self._handled.append(handled)
         try:
             yield
