@@ -302,7 +302,7 @@ def test_a_section_says_what_its_examples_need(capsys: pytest.CaptureFixture[str
 
 
 STORY = """
-from weakincentives.errors import PromptEvaluationError
+from weakincentives.errors import FilesystemError, PromptEvaluationError
 from weakincentives.filesystem import InMemoryFilesystem
 
 def _end(params: Number, *, context: ToolContext) -> ToolResult[int]:
@@ -319,6 +319,10 @@ class Stuck(InMemoryFilesystem):
     def restore(self, snapshot):
         raise OSError("stuck")
 
+class Unkept(InMemoryFilesystem):
+    def snapshot(self, *args, **kwargs):
+        raise FilesystemError("no room")
+
 class Story(MarkdownSection):
     examples_continue = True
 
@@ -326,6 +330,11 @@ class StuckStory(Story):
     def example_resources(self):
         return {Filesystem: Stuck()}
 
+class UnkeptStory(Story):
+    def example_resources(self):
+        return {Filesystem: Unkept()}
+
+unkept = PromptTemplate(ns="t", key="s", sections=[UnkeptStory(title="S", template="", tools=[first, last])])
 story = PromptTemplate(ns="t", key="s", sections=[Story(title="S", template="", tools=[first, ends, last])])
 stuck = PromptTemplate(ns="t", key="s", sections=[StuckStory(title="S", template="", tools=[first, last])])
 """
@@ -355,6 +364,18 @@ def test_check_blames_no_example_for_what_all_left(capsys: pytest.CaptureFixture
     assert "ok      first: example 'Begin'" in out
     assert "ok      last: example 'Go on'" in out
     assert "WRONG   last: the examples of section 's' could not be taken back: " in out
+
+
+def test_check_tells_of_a_story_that_cannot_begin(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """When nothing could be taken back no example is run: the first is wrong, those after it are told as not run."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(f"{Path(AGENTS).read_text()}\n{STORY}")
+    code, out, _ = wink(capsys, "check", f"{agent}:unkept")
+    assert code == 1, out
+    assert [line for line in out.splitlines() if "example '" in line] == [
+        "WRONG   first: example 'Begin': no room",
+        "note    last: example 'Go on' was not run: example 'Begin' of first, which comes before it, failed",
+    ]
 
 
 def test_check_takes_everything_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
