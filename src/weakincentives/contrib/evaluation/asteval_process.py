@@ -121,7 +121,7 @@ class AstevalWorker:
         except RuntimeError as error:
             if bubblewrap == "required":
                 raise RuntimeError(f"bubblewrap is required but does not work here: {error}") from error
-            _log.warning("bubblewrap does not work here; until it is closed asteval runs without it: %s", error)
+            _log.warning("bubblewrap does not work here; asteval runs without it until close() is called: %s", error)
             return cls._started(None), "never"
 
     @classmethod
