@@ -301,6 +301,83 @@ def test_a_section_says_what_its_examples_need(capsys: pytest.CaptureFixture[str
     assert "WRONG   note: example_resources() of section 'n' raised OSError: no disk" in out
 
 
+STORY = """
+from weakincentives.errors import FilesystemError, PromptEvaluationError
+from weakincentives.filesystem import InMemoryFilesystem
+
+def _end(params: Number, *, context: ToolContext) -> ToolResult[int]:
+    raise PromptEvaluationError("no model")
+
+def example(text):
+    return ToolExample(text, Number(1), 2)
+
+first = Tool(name="first", description="Adds.", handler=_add, examples=[example("Begin")])
+ends = Tool(name="ends", description="Ends.", handler=_end, examples=[example("End"), example("Again")])
+last = Tool(name="last", description="Adds.", handler=_add, examples=[example("Go on")])
+
+class Stuck(InMemoryFilesystem):
+    def restore(self, snapshot):
+        raise OSError("stuck")
+
+class Unkept(InMemoryFilesystem):
+    def snapshot(self, *args, **kwargs):
+        raise FilesystemError("no room")
+
+class Story(MarkdownSection):
+    examples_continue = True
+
+class StuckStory(Story):
+    def example_resources(self):
+        return {Filesystem: Stuck()}
+
+class UnkeptStory(Story):
+    def example_resources(self):
+        return {Filesystem: Unkept()}
+
+unkept = PromptTemplate(ns="t", key="s", sections=[UnkeptStory(title="S", template="", tools=[first, last])])
+story = PromptTemplate(ns="t", key="s", sections=[Story(title="S", template="", tools=[first, ends, last])])
+stuck = PromptTemplate(ns="t", key="s", sections=[StuckStory(title="S", template="", tools=[first, last])])
+"""
+
+
+def test_check_names_the_example_that_ended_a_story(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Where examples go on from one another the one that fails is wrong, and those after it are told as not run."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(f"{Path(AGENTS).read_text()}\n{STORY}")
+    code, out, _ = wink(capsys, "check", f"{agent}:story")
+    assert code == 1
+    assert [line for line in out.splitlines() if "example '" in line] == [
+        "ok      first: example 'Begin'",
+        "WRONG   ends: example 'End': no model",
+        "note    ends: example 'Again' was not run: example 'End' of ends, which comes before it, failed",
+        "note    last: example 'Go on' was not run: example 'End' of ends, which comes before it, failed",
+    ]
+    assert out.endswith("1 wrong\n")
+
+
+def test_check_blames_no_example_for_what_all_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """When a story cannot be taken back its examples keep their verdicts, and the section is named."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(f"{Path(AGENTS).read_text()}\n{STORY}")
+    code, out, _ = wink(capsys, "check", f"{agent}:stuck")
+    assert code == 1, out
+    assert "ok      first: example 'Begin'" in out
+    assert "ok      last: example 'Go on'" in out
+    assert "WRONG   last: the examples of section 's' could not be taken back: " in out
+
+
+def test_check_tells_of_a_story_that_cannot_begin(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """When nothing could be taken back no example is run: the first is wrong, those after it are told as not run."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(f"{Path(AGENTS).read_text()}\n{STORY}")
+    code, out, _ = wink(capsys, "check", f"{agent}:unkept")
+    assert code == 1, out
+    assert [line for line in out.splitlines() if "example '" in line] == [
+        "WRONG   first: example 'Begin': no room",
+        "note    last: example 'Go on' was not run: example 'Begin' of first, which comes before it, failed",
+    ]
+
+
 def test_check_takes_everything_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """An example that writes leaves the folder it wrote to as it was."""
     work, agent = tmp_path / "work", tmp_path / "agent.py"

@@ -47,6 +47,7 @@ def evaluate(code, inputs, ask, *, output, recursion, value):
         exec(compile(tree, "code", "exec"), names)
         if last is not None:
             result = eval(compile(ast.Expression(last.value), "code", "eval"), names)
+        files.flush()
     except BaseException as failure:
         error = f"{type(failure).__name__}: {failure}"[:4000]
     packed = None

@@ -8,7 +8,9 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,24 @@ def test_every_name_that_is_promised_is_there(shared: AstevalSection) -> None:
         assert "is not defined" in error(shared, name)
 
 
+@pytest.mark.parametrize(
+    ("limit", "within", "beyond"),
+    [
+        ("262,144", "len('x' * 262144)", "len('x' * 262145)"),
+        ("262,144", "len('x' * 262143 + 'y')", "len('x' * 262144 + 'y')"),
+        ("10,000", "2 ** 10000 > 0", "2 ** 10001 > 0"),
+        ("1,000", "1 << 1000 > 0", "1 << 1001 > 0"),
+    ],
+)
+def test_the_limits_of_asteval_are_told(shared: AstevalSection, limit: str, within: str, beyond: str) -> None:
+    """The instructions name the limits that asteval has of its own, and they are what they are said to be."""
+    guide = shared.backend.guide
+    assert limit in guide[guide.index("- Limits of its own") : guide.index("- It is slow")]
+    assert value(shared, within)
+    assert "RuntimeError" in error(shared, beyond)
+    assert value(shared, "len(''.join(['x' * 200000, 'y' * 200000]))") == 400_000
+
+
 def test_value_and_output_come_back(shared: AstevalSection) -> None:
     """The value of the last expression and what was printed are both shown."""
     calculator = Calculator(shared)
@@ -133,6 +153,14 @@ def test_value_and_output_come_back(shared: AstevalSection) -> None:
         ("x = 0\nfor n in range(3):\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        continue\n    x += 1\nx", 0),  # noqa: E501
         ("def f():\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        return 'z'\n    return 'n'\nf()", "z"),  # noqa: E501
         ("x = 1\ntry:\n    x = 2\nexcept ValueError:\n    x = 3\nelse:\n    x += 5\nx", 7),
+        ("x = []\ntry:\n    try:\n        int('a')\n    except ValueError as error:\n        x.append(error)\n        raise\nexcept ValueError as error:\n    x.append(error)\nx[0] == x[1] and str(x[1])[:7]", "invalid"),  # noqa: E501
+        ("def f():\n    raise\ntry:\n    try:\n        [][1]\n    except IndexError:\n        try:\n            1 / 0\n        except ZeroDivisionError:\n            y = 1\n        f()\nexcept IndexError:\n    x = 'outer'\nx", "outer"),  # noqa: E501
+        ("x = []\ntry:\n    try:\n        1 / 0\n    finally:\n        try:\n            raise\n        except ZeroDivisionError:\n            x.append(1)\nexcept ZeroDivisionError:\n    x.append(2)\nx", [1, 2]),  # noqa: E501
+        ("x = 0\ntry:\n    raise\nexcept RuntimeError as error:\n    x = str(error)\nx", "No active exception to reraise"),  # noqa: E501
+        ("try:\n    try:\n        1 / 0\n    except Nope:\n        x = 1\nexcept NameError as error:\n    x = str(error)\nx", "name 'Nope' is not defined"),  # noqa: E501
+        ("Mine = ValueError\ntry:\n    int('a')\nexcept Mine:\n    x = 'mine'\nx", "mine"),
+        ("try:\n    x = 1\nexcept Nope:\n    x = 2\nx", 1),
+        ("try:\n    1 / 0\nexcept ArithmeticError:\n    x = 1\nexcept Nope:\n    x = 2\nx", 1),
         ("f'{3.14159:.2f} {\"a\"!r:>5}'", "3.14   'a'"),
         ("(1, {2}, b'x', 10**30, -2**70, 2j, None, True)", (1, {2}, b"x", 10**30, -(2**70), 2j, None, True)),
         ("round(sqrt(2) * 100)", 141),
@@ -183,6 +211,13 @@ def test_what_asteval_lacks_is_refused_before_it_runs(shared: AstevalSection, co
         ("raise ValueError('no tea')", "line 1: raise ValueError('no tea')\nValueError: no tea"),
         ("int('x')", "line 1: int('x')\nValueError: invalid literal for int() with base 10: 'x'"),
         ("{}['k']", "line 1: {}['k']\nKeyError: 'k'"),
+        ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise", "line 2: 1 / 0\nZeroDivisionError: division by zero"),
+        ("try:\n    1 / 0\nexcept Nope:\n    2", "line 3: except Nope:\nNameError: name 'Nope' is not defined"),
+        (
+            "try:\n    1 / 0\nexcept len:\n    2",
+            "line 3: except len:\nTypeError: catching classes that do not inherit from BaseException is not allowed",
+        ),
+        ("raise", "line 1: raise\nRuntimeError: No active exception to reraise"),
         ("'\\ud800' + 1", None),
         ("raise ValueError('\\ud800')", None),
         ("raise KeyboardInterrupt", None),
@@ -256,6 +291,78 @@ def test_files_that_cannot_be_used_say_why(code: str, said: str) -> None:
         calculator = Calculator(section, {"a/x.txt": "1", "a/y.txt": "2"})
         assert said in calculator.fails(code, reads=["a/x.txt"], writes=["out"])
         assert sorted(calculator.fs.search("")) == ["a/x.txt", "a/y.txt"]
+
+
+LINES = "for n in range(1500):\n    file.write(f'{n}\\n')\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"file = open('out', 'w')\n{LINES}file.close()",
+        f"file = open('out', 'w')\n{LINES}",
+        f"file = open('out', 'w')\n{LINES}file = None\n'done'",
+        "with open('out', 'w') as f:\n    for n in range(1500):\n        f.write(f'{n}\\n')\n        f.flush()",
+        f"file = open('out', 'w')\nother = open('./out', 'a')\n{LINES}assert len(read_text('out')) == 6390",
+    ],
+)
+def test_lines_are_written_one_by_one(shared: AstevalSection, code: str) -> None:
+    """A file takes more writes than there may be uses of files, whether or not it is closed in the end."""
+    calculator = Calculator(shared)
+    assert "Wrote: out" in calculator.ok(code, writes=["out"])
+    assert calculator.fs.read("out") == "".join(f"{n}\n" for n in range(1500))
+
+
+def test_what_is_written_can_be_read_at_once(shared: AstevalSection) -> None:
+    """Reading, replacing and appending find what was written before, in order, though no file was closed."""
+    calculator = Calculator(shared, {"a": "0"})
+    code = """
+one, two, seen = open('a', 'a'), open('a', 'a'), []
+one.write('1')
+two.write('2')
+one.write('3')
+seen.append(read_text('a'))
+one.write('x' * 70000)
+two.write('y' * 40000)
+one.write('z' * 40000)
+seen.append(len(open('a').read()))
+one.write('lost')
+write_text('a', 'new')
+two.write('er')
+one.close()
+one.close()
+try:
+    one.write('no')
+except ValueError as error:
+    seen.append(str(error))
+seen
+"""
+    text = calculator.ok(code, reads=["a"], writes=["a"])
+    assert text == "Value: ['0123', 150004, 'I/O operation on closed file.']\nWrote: a"
+    assert calculator.fs.read("a") == "newer"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "file = open('out', 'w')\nfile.write('x' * 2000)",
+        "file = open('out', 'w')\nfile.write('x' * 2000)\nfile.close()",
+        "file = open('out', 'w')\nfile.write('x' * 70000)",
+        "file = open('out', 'w')\nfile.write('x' * 2000)\nread_text('out')",
+    ],
+)
+def test_what_waits_is_held_to_the_limits(code: str) -> None:
+    """Too much is refused whenever it is sent, also in the end, and then nothing is written."""
+    with AstevalSection(config=AstevalConfig(limits=EvalLimits(file_bytes=1000))) as section:
+        calculator = Calculator(section, {"a": "1"})
+        assert "OSError: [Errno 27] Too much written" in calculator.fails(code, writes=["out"])
+        filled = "file = open('out', 'w')\nfile.write('x' * 2000)\n"
+        caught = "try:\n    file.close()\nexcept OSError:\n    x = 'full'\nx"
+        assert calculator.ok(filled + caught, writes=["out"]) == "Value: 'full'\nWrote: out"
+        assert "division" in calculator.fails(
+            "file = open('a', 'w')\nfile.write('2')\n1 / 0", reads=["a"], writes=["a"]
+        )
+        assert calculator.fs.read("a") == "1"
 
 
 def test_errors_of_files_can_be_caught(shared: AstevalSection) -> None:
@@ -427,6 +534,57 @@ def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert value(section, "1 + 1") == 2
         assert section.backend.confinement is not None
         assert not section.backend.confinement.bubblewrap
+
+
+def faulty_bubblewrap(folder: Path, *, failures: int, complaint: str) -> Path:
+    """A bubblewrap that fails some times and then does without walls; the file counts how often it was started."""
+    started, program = folder / "started", folder / "bwrap"
+    program.write_text(
+        f"#!/bin/sh\necho >> {started}\n"
+        f'if [ "$(/usr/bin/wc -l < {started})" -le {failures} ]; then echo "{complaint}" >&2; exit 1; fi\n'
+        'while [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
+    )
+    program.chmod(0o755)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("failures", "complaint", "tries", "works"),
+    [
+        (1, "bwrap: Creating new namespace failed: Resource temporarily unavailable", 2, True),
+        (2, "bwrap: Creating new namespace failed: Resource temporarily unavailable", 2, False),
+        (1, "bwrap: setting up uid map: Permission denied", 1, False),
+    ],
+)
+def test_bubblewrap_gets_a_second_chance(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    failures: int,
+    complaint: str,
+    tries: int,
+    works: bool,
+) -> None:
+    """One failure that may pass does not switch it off; giving it up is a warning, and holds until `close`."""
+    started = faulty_bubblewrap(tmp_path, failures=failures, complaint=complaint)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with AstevalSection(config=AstevalConfig(max_workers=2)) as section, ThreadPoolExecutor(1) as threads:
+        assert value(section, "1 + 1") == 2
+        assert section.backend.confinement is not None
+        assert section.backend.confinement.bubblewrap is works
+        assert len(started.read_text()) == tries
+        warned = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == failures
+        assert complaint in warned[-1].getMessage()
+        assert ("runs without it" in warned[-1].getMessage()) is not works
+        stuck = threads.submit(error, section, "while True: pass", EvalLimits(seconds=0.5))
+        time.sleep(0.2)
+        assert value(section, "1 + 1") == 2  # in another worker
+        stuck.result()
+        assert len(started.read_text()) == (tries + 1 if works else tries)
+        section.close()
+        assert value(section, "1 + 1") == 2
+        assert section.backend.confinement.bubblewrap
 
 
 def test_several_sections_in_one_prompt(shared: AstevalSection) -> None:

@@ -15,6 +15,8 @@ from .loading import last_line
 
 State = Literal["ok", "note", "skipped", "WRONG"]
 
+Trial = Sequence[tuple[Tool[Any, Any], ToolExample[Any, Any]]]
+
 _BROKEN = frozenset({"crashed", "invalid", "timeout", "deadline", "undone", "unknown"})
 _SHOWN_CHARS = 120
 
@@ -65,9 +67,7 @@ def _named(example: ToolExample[Any, Any]) -> str:
     return f"example {example.description!r}"
 
 
-def _try(
-    trial: Sequence[tuple[Tool[Any, Any], ToolExample[Any, Any]]], section: Section[Any], prompt: Prompt[Any]
-) -> Iterator[Verdict]:
+def _try(trial: Trial, section: Section[Any], prompt: Prompt[Any]) -> Iterator[Verdict]:
     """Run the examples one after the other on one session, then take everything back."""
     tools = MarkdownSection[Any](title="Tools", template="", tools=section.tools)
     alone: Prompt[Any] = Prompt(PromptTemplate[Any](ns="wink", key="check", sections=[tools]))
@@ -79,21 +79,46 @@ def _try(
         return
     session = Session()
     prompt.install(session)
+    begun = False
     try:
         with ToolExecutor(prompt=alone, session=session) as executor:
             before = create_snapshot(session, alone.resources)
+            begun = True
             try:
-                for number, (tool, example) in enumerate(trial):
-                    yield _run(
-                        executor, ToolCall(f"example-{number}", tool.name, _arguments(example)), example, session
-                    )
+                yield from _told(trial, executor, session)
             finally:
                 restore_snapshot(session, alone.resources, before)
                 release_snapshot(session, before)
-    except RollbackError as error:
-        yield Verdict("WRONG", trial[-1][0].name, f"{_named(trial[-1][1])} could not be taken back: {error}")
     except WinkError as error:
-        yield Verdict("WRONG", trial[-1][0].name, f"{_named(trial[-1][1])}: {error}")
+        if not begun:
+            yield from _failed(trial, 0, error)
+            return
+        what = _named(trial[0][1]) if len(trial) == 1 else f"the examples of section {section.key!r}"
+        yield Verdict("WRONG", trial[-1][0].name, f"{what}{_why(error)}")
+
+
+def _told(trial: Trial, executor: ToolExecutor, session: Session) -> Iterator[Verdict]:
+    """One verdict for each example, also for those that cannot go on from one that ended the story."""
+    for number, (tool, example) in enumerate(trial):
+        try:
+            call = ToolCall(f"example-{number}", tool.name, _arguments(example))
+            verdict = _run(executor, call, example, session)
+        except WinkError as error:
+            yield from _failed(trial, number, error)
+            return
+        yield verdict
+
+
+def _failed(trial: Trial, number: int, error: WinkError) -> Iterator[Verdict]:
+    tool, example = trial[number]
+    yield Verdict("WRONG", tool.name, f"{_named(example)}{_why(error)}")
+    for later, left in trial[number + 1 :]:
+        text = f"{_named(left)} was not run: {_named(example)} of {tool.name}, which comes before it, failed"
+        yield Verdict("note", later.name, text)
+
+
+def _why(error: WinkError) -> str:
+    return f" could not be taken back: {error}" if isinstance(error, RollbackError) else f": {error}"
 
 
 def _arguments(example: ToolExample[Any, Any]) -> str | bytes | None:

@@ -42,6 +42,8 @@ rb, wb, ab.
   `yield`, `global`, `nonlocal`, `match`, `:=`, annotated assignments, `*args` in calls, `*rest` in assignments, `**` in
   a dict, `except (A, B)` (name one), closures (all functions share one set of names), `str.format` (use f-strings),
   `getattr`, `dir`, `eval`, `input`, names with `__`.
+- Limits of its own, beyond which it raises RuntimeError: 262,144 characters of text made with `*` or `+` (collect the
+  pieces in a list and use `''.join(pieces)`), 10,000 as an exponent of `**`, 1,000 places for `<<`.
 - It is slow, a hundred times slower than Python: at most some ten thousand steps.
 - Each call starts afresh: nothing is kept from one to the next but the files that were written."""
 
@@ -140,7 +142,8 @@ class _Pool:
         self.pid = os.getpid()
         self.seats = threading.BoundedSemaphore(max_workers)
         self.confinement: Confinement | None = None
-        self._bubblewrap = bubblewrap
+        self._wanted: Bubblewrap = bubblewrap
+        self._bubblewrap: Bubblewrap = bubblewrap
         self._lock = threading.Lock()
         self._idle: list[AstevalWorker] = []
         self._busy: set[AstevalWorker] = set()
@@ -167,8 +170,10 @@ class _Pool:
                 self._idle.append(worker)
 
     def close(self) -> None:
+        """End all workers. What was found out of bubblewrap is forgotten: it may work by the next time."""
         with self._lock:
             workers, self._idle = [*self._idle, *self._busy], []
+            self._bubblewrap = self._wanted
         for worker in workers:
             worker.close()
 

@@ -37,6 +37,9 @@ WORKER = Path(protocol.__file__).parent
 _INSTALL = "pip install 'weakincentives[asteval]'"
 _OLDEST = (1, 0, 10)
 
+_FORBIDDEN = re.compile("No permissions|Operation not permitted|Permission denied")
+"""What bubblewrap says where it can never work."""
+
 _BOOT = """
 import importlib.util, sys
 for name, folder in (("asteval", sys.argv[1]), ("wink_worker", sys.argv[2])):
@@ -103,7 +106,8 @@ class AstevalWorker:
     def start(cls, bubblewrap: str) -> tuple[AstevalWorker, Any]:
         """A new one, and how the next should be started: where bubblewrap does not work it is not tried again.
 
-        `RuntimeError` when none can be started.
+        That takes two failures in a row, or one that says that there is no permission. `RuntimeError` when none can be
+        started.
         """
         if bubblewrap == "never":
             return cls._started(None), "never"
@@ -113,12 +117,23 @@ class AstevalWorker:
         if program is None:
             raise RuntimeError("bubblewrap is required but not installed. Run: apt-get install bubblewrap")
         try:
-            return cls._started(program), "required"
+            return cls._walled(program), "required"
         except RuntimeError as error:
             if bubblewrap == "required":
                 raise RuntimeError(f"bubblewrap is required but does not work here: {error}") from error
-            _log.info("bubblewrap does not work here, asteval runs without it: %s", error)
+            _log.warning("bubblewrap does not work here; asteval runs without it until close() is called: %s", error)
             return cls._started(None), "never"
+
+    @classmethod
+    def _walled(cls, program: str) -> AstevalWorker:
+        """In bubblewrap, at the second try if need be: a machine may be short of something for a moment."""
+        try:
+            return cls._started(program)
+        except RuntimeError as error:
+            if _FORBIDDEN.search(str(error)):
+                raise
+            _log.warning("bubblewrap did not start, it is tried once more: %s", error)
+            return cls._started(program)
 
     @classmethod
     def _started(cls, program: str | None) -> AstevalWorker:

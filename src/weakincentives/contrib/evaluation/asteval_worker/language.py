@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import base64
-import io
 import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, final
 
+from .files import Ask, Files
 from .frames import TooBigError, pack
 from .syntax import unsupported
 from .trying import Trying
@@ -32,8 +31,6 @@ ALLOWED = frozenset(
 """Of the names that asteval offers; every other one is taken away."""
 
 ERROR = 4000
-Ask = Callable[[str, str, bytes], bytes]
-"""Do something with a file on the other side: what, where, with which content; raises what `open` does."""
 
 
 class Outcome(NamedTuple):
@@ -55,7 +52,8 @@ NO_MEMORY = Outcome(None, "", False, "MemoryError: memory limit exceeded")
 def evaluate(code: str, inputs: Mapping[str, Any], ask: Ask, *, output: int, recursion: int, value: int) -> Outcome:
     """Run the code in an interpreter of its own."""
     printed = Printed(output)
-    interpreter = _interpreter(printed, ask, recursion)
+    files = Files(ask)
+    interpreter = _interpreter(printed, files, recursion)
     interpreter.symtable.update(inputs)
     result, error = None, None
     try:
@@ -67,8 +65,10 @@ def evaluate(code: str, inputs: Mapping[str, Any], ask: Ask, *, output: int, rec
             error = _located(code, refused[0], f"SyntaxError: {refused[1]}")
         elif interpreter.error:
             error = _explained(interpreter, code, None)
-        elif not (tree.body and isinstance(tree.body[-1], ast.Expr)):
-            result = None  # only an expression has a value
+        else:
+            files.flush()
+            if not (tree.body and isinstance(tree.body[-1], ast.Expr)):
+                result = None  # only an expression has a value
     except Exception as failure:  # noqa: BLE001 - whatever the code raised
         error = _explained(interpreter, code, failure)
     packed = None
@@ -90,11 +90,10 @@ def warm_up() -> None:
     json.dumps(outcome.message())
 
 
-def _interpreter(printed: Printed, ask: Ask, recursion: int) -> Any:
+def _interpreter(printed: Printed, files: Files, recursion: int) -> Any:
     made = engine.Interpreter(use_numpy=False, writer=printed, err_writer=printed)
     for name in set(made.symtable) - ALLOWED:
         del made.symtable[name]
-    files = Files(ask)
     made.symtable.update(
         print=printed.print,
         pow=pow,
@@ -163,98 +162,6 @@ class Printed:
         return "".join(self._pieces)
 
 
-@final
-class Files:
-    """The files of the other side, as functions."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    def read_text(self, path: str) -> str:
-        return self.read_bytes(path).decode()
-
-    def read_bytes(self, path: str) -> bytes:
-        return self._ask("read", _text(path), b"")
-
-    def write_text(self, path: str, text: str) -> int:
-        self.write_bytes(path, text.encode())
-        return len(text)
-
-    def write_bytes(self, path: str, data: bytes) -> int:
-        self._ask("write", _text(path), data)
-        return len(data)
-
-    def open(self, path: str, mode: str = "r", encoding: str | None = None, newline: str | None = None) -> Any:
-        """As Python's, for reading, writing or appending; what is written is there at once."""
-        del newline
-        if encoding is not None and encoding.lower() not in {"utf-8", "utf8", "ascii"}:
-            raise ValueError("only UTF-8 files can be opened as text; use mode 'rb' or 'wb'")
-        kind, binary = mode.replace("t", "").replace("b", ""), "b" in mode
-        if kind not in {"r", "w", "a"} or len(mode) > 2:
-            raise ValueError(f"invalid mode: {mode!r}; use r, w, a, rb, wb or ab")
-        if kind == "r":
-            return io.BytesIO(self.read_bytes(path)) if binary else io.StringIO(self.read_text(path))
-        self._ask("write" if kind == "w" else "append", _text(path), b"")
-        return Written(lambda data: self._ask("append", path, data), binary)
-
-
-def _text(path: object) -> str:
-    if not isinstance(path, str):
-        raise TypeError(f"a path is text, not {type(path).__name__}")
-    return path
-
-
-@final
-class Written:
-    """A file that is open for writing."""
-
-    def __init__(self, append: Callable[[bytes], object], binary: bool) -> None:
-        self._append = append
-        self._binary = binary
-
-    def write(self, data: Any) -> int:
-        """Add to the file."""
-        if isinstance(data, str) is self._binary:
-            raise TypeError("write() takes bytes here" if self._binary else "write() takes text here")
-        self._append(bytes(data) if self._binary else data.encode())
-        return len(data)
-
-    def writelines(self, lines: Any) -> None:
-        """Add all of them."""
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        """It is there already."""
-
-    def close(self) -> None:
-        """Nothing is left to be written."""
-
-    def __enter__(self) -> Written:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-_ERRORS: dict[str, type[Exception]] = {
-    error.__name__: error for error in (FileNotFoundError, IsADirectoryError, PermissionError, OSError, RuntimeError)
-}
-
-
-def asker(exchange: Callable[[dict[str, Any]], dict[str, Any]]) -> Ask:
-    """An `Ask` over something that sends a message and gives the answer to it."""
-
-    def ask(what: str, path: str, data: bytes) -> bytes:
-        answer = exchange({"do": what, "path": path, "data": base64.b64encode(data).decode()})
-        if "error" in answer:
-            kind, text = answer["error"]
-            raise _ERRORS.get(kind, OSError)(text)
-        return base64.b64decode(answer["data"])
-
-    return ask
-
-
 def _explained(interpreter: Any, code: str, failure: Exception | None) -> str:
     """What went wrong first, and at which line."""
     errors: list[Any] = list(interpreter.error)
@@ -277,4 +184,4 @@ def _located(code: str, line: int | None, text: str) -> str:
     return where + (text if len(text) <= ERROR else f"{text[:ERROR]}...")
 
 
-__all__ = ["ALLOWED", "NO_MEMORY", "Ask", "Outcome", "asker", "evaluate"]
+__all__ = ["ALLOWED", "NO_MEMORY", "Outcome", "evaluate", "warm_up"]

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from . import confine, language
 from .control import KILL, READY, START, STATUS
+from .files import asker
 from .frames import receive, send, unpack
 
 MAX_REQUEST = 1 << 28
@@ -110,7 +111,7 @@ def _answer(channel: socket.socket, request: dict[str, Any], reserve: mmap.mmap,
 
     try:
         inputs = unpack(request.pop("inputs"))
-        outcome = language.evaluate(ask=language.asker(exchange), inputs=inputs, **request)
+        outcome = language.evaluate(ask=asker(exchange), inputs=inputs, **request)
         send(channel, {**outcome.message(), "filtered": filtered})
     except MemoryError:
         failed = True
