@@ -63,7 +63,7 @@ def is_known(path: str, session: SessionProtocol) -> bool:
 
 
 _WROTE: Final = "what the model wrote"
-"""With a path, the key under which a session notes the fingerprint of what its model last wrote there.
+"""With a path, the key under which a session notes what its model last wrote there, see `_state`.
 
 A note and not a slice, since it changes with every write. Forgetting it only means that the file must be read.
 """
@@ -76,6 +76,21 @@ def _print(fs: Filesystem, path: str) -> str:
         return fingerprint(fs, path) if known is None else known(path)
     except OSError:
         return ""
+
+
+_SMALL = 65536
+
+
+def _state(fs: Filesystem, path: str) -> bytes | str | None:
+    """What tells a file's content from any other: the content itself if it is small, which is quicker than a fingerprint.
+
+    None when there is no such file, or none that can be read.
+    """
+    try:
+        content = fs.read_bytes(path, limit=_SMALL + 1)
+        return content if len(content) <= _SMALL else fingerprint(fs, path)
+    except OSError:
+        return None
 
 
 @final
@@ -116,14 +131,16 @@ class ReadBeforeWritePolicy:
             canonical = normalise(path)
         except PathRefusedError:
             return None  # the filesystem refuses it too, and says why
-        session, fs = context.session, context.filesystem
-        content = "" if fs is None else _print(fs, canonical)
-        known = session.noted((_WROTE, canonical)) or SeenFiles.of(session).prints.get(canonical)
-        if known is not None and (fs is None or known == content):
+        fs, session = context.filesystem, context.session
+        wrote = session.noted((_WROTE, canonical))
+        if wrote is not None and (fs is None or wrote == _state(fs, canonical)):
             return None
-        if fs is not None and not content and not fs.exists(canonical):
+        read = SeenFiles.of(session).prints.get(canonical) if wrote is None else None
+        if read is not None and (fs is None or read == _print(fs, canonical)):
             return None
-        problem = "without reading it first" if known is None else "- it has changed since it was read"
+        if fs is not None and not fs.exists(canonical):
+            return None
+        problem = "without reading it first" if read is wrote is None else "- it has changed since it was read"
         return f"Cannot write to {path} {problem}\n{self._advice(tool_name, path)}"
 
     def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
@@ -133,12 +150,12 @@ class ReadBeforeWritePolicy:
             return
         path: Any = getattr(params, self.path_field, None)
         path = normalise(path if type(path) is str else self._path(tool_name, params))
-        session, fs = context.session, context.filesystem
+        fs, session = context.filesystem, context.session
+        if wrote:  # `check` has seen to it that what was there before was known, so all of what is there now is
+            session.note((_WROTE, path), "" if fs is None else _state(fs, path))
+            return
         content = "" if fs is None else _print(fs, path)
         if fs is not None and not content:
-            return
-        if wrote:  # `check` has seen to it that what was there before was known, so all of what is there now is
-            session.note((_WROTE, path), content)
             return
         if session.noted((_WROTE, path)) is not None:
             session.note((_WROTE, path), None)

@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Any, cast, final
 
 from ..errors import StaleCallError
-from ..fence import Fence, Guard, ReadOnlyGuard
+from ..fence import Fence, Guard
 from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
 from ..prompt.events import Outcome
 from ..prompt.tool_context import ContextFields as _Fields
@@ -64,9 +64,26 @@ class CallContext(_CallFields, ToolContext):
         """The resources; files are fenced like the session."""
         found = self._resources
         if found is None:
+            if self._fence is None and self._scope is None:
+                self._make_both()
             found = CallResources(self.scope(), self.guard(), self._run.resources)
             _set_resources(self, found)
         return found
+
+    def _make_both(self) -> None:
+        """Scope and guard under one lock: a call that works on files asks for both at once."""
+        with _making:
+            if self._fence is None and self._scope is None:
+                _set_fence(self, self._new_guard())
+                _set_scope(self, self._run.resources.tool_scope())
+        if self._over is not None:
+            self._close(self._over)
+
+    def _close(self, reason: str) -> None:
+        if self._scope is not None:
+            self._scope.close()
+        if isinstance(self._fence, Fence):
+            self._fence.close(reason)
 
     def scope(self) -> ToolScope:
         """The resources of this call alone."""
@@ -88,11 +105,14 @@ class CallContext(_CallFields, ToolContext):
             with _making:
                 guard = self._fence
                 if guard is None:
-                    guard = Fence(self._around) if self._writes else ReadOnlyGuard(f"The context of '{self.tool_name}'")
+                    guard = self._new_guard()
                     _set_fence(self, guard)
             if self._over is not None and isinstance(guard, Fence):
                 guard.close(self._over)
         return guard
+
+    def _new_guard(self) -> Guard:
+        return Fence(self._around) if self._writes else self._run.read_only_guard(self._request.call.name)
 
     def end(self, outcome: Outcome) -> None:
         """Close what was built for the call, then refuse all further writes."""

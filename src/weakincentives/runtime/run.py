@@ -10,6 +10,7 @@ from typing import Any, final
 from ..budget import BudgetTracker
 from ..clock import Clock
 from ..deadlines import Deadline
+from ..fence import ReadOnlyGuard
 from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
@@ -28,8 +29,8 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_ledger", "_locks", "_parts", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
-        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "log_extra", "memory", "monotonic", "prompt",
+        "_ledger", "_locks", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock",
+        "cuts", "deadline", "has_eager_tools", "heartbeat", "hide_errors", "log_extra", "memory", "monotonic", "prompt",
         "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell",
         "time", "tools",
     )  # fmt: skip
@@ -77,6 +78,7 @@ class Run:
         self.asked: dict[tuple[str, str | bytes], Any] = {}
         self._ledger = effect_ledger
         self._parts: tuple[Any, ...] | None = None
+        self._read_only: dict[str, ReadOnlyGuard] = {}
         self._locks: tuple[CallLock, ...] = ()
 
     def savepoint(self) -> Savepoint:
@@ -85,6 +87,13 @@ class Run:
         if parts is not self._parts:
             self._parts, self._locks = parts, locks_of(self.session, self.resources)
         return Savepoint(self.session, self.resources, self._locks, self.log_extra)
+
+    def read_only_guard(self, tool_name: str) -> ReadOnlyGuard:
+        """What refuses the writes of a policy, or of a tool that only reads; one for each tool."""
+        guard = self._read_only.get(tool_name)
+        if guard is None:
+            guard = self._read_only[tool_name] = ReadOnlyGuard(f"The context of '{tool_name}'")
+        return guard
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, or None without one."""
