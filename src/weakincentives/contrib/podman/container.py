@@ -50,6 +50,7 @@ class Container:
 
     def __init__(self, spec: ContainerSpec) -> None:
         self.spec = spec
+        self._pid = os.getpid()
         self._lock = Lock()
         self._running: _Running | None = None
         self._busy = False
@@ -107,8 +108,10 @@ class Container:
             self._drop(gently=True)
 
     def close(self) -> None:
-        """End it for good. Twice is fine."""
+        """End it for good. Twice is fine; in a forked process the parent's container goes on."""
         self._closed = True
+        if os.getpid() != self._pid:
+            return  # a thread of the parent's may have held the lock when it was forked
         self.halt()
         with self._lock:
             self._drop(gently=True)

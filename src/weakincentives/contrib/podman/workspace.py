@@ -79,6 +79,7 @@ class Workspace:
     """
 
     def __init__(self, root: str | os.PathLike[str] | None, files: Mapping[str, str | bytes]) -> None:
+        self._pid = os.getpid()
         self.rootless = os.geteuid() != 0
         self.user = (os.geteuid(), os.getegid()) if self.rootless else AGENT
         self._parent = Path(tempfile.mkdtemp(prefix="wink-sandbox-")) if root is None else None
@@ -106,7 +107,12 @@ class Workspace:
         return self._host
 
     def close(self) -> None:
-        """Close the files, and remove a temporary folder. Twice is fine; the container must have ended."""
+        """Close the files, and remove a temporary folder. Twice is fine; the container must have ended.
+
+        In a forked process this does nothing: the files are the parent's, which still works on them.
+        """
+        if os.getpid() != self._pid:
+            return
         if self._host is not None:
             self._host.close()
         if self._parent is not None and self._parent.exists():
