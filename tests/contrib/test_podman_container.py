@@ -33,7 +33,7 @@ TIGHT: dict[str, Any] = {
     "pid": 1, "uid": 1000, "gid": 1000, "memory": 512 << 20, "swap": 0, "pids": 128, "cpus": 1.0,
     "capabilities": {"CapEff": "0000000000000000", "CapBnd": "0000000000000000"},
     "opened": [], "no_new_privileges": "1", "seccomp": "2",
-    "interfaces": ["lo"], "read_only": {"/": True, "/data": True},
+    "interfaces": ["lo"], "read_only": {"/": True, "/data": True}, "mounts": ["/workspace", "/tmp", "/dev/shm"],
 }  # fmt: skip
 
 
@@ -90,6 +90,8 @@ def test_a_tight_container_has_no_shortcomings() -> None:
         ({"interfaces": ["eth0", "lo"]}, "it has a network"),
         ({"read_only": {"/": False, "/data": True}}, "/ can be written"),
         ({"read_only": {"/": True}}, "/data can be written"),
+        ({"mounts": None}, "what can be written is not known"),
+        ({"mounts": ["/workspace", "/var/lib"]}, "/var/lib can be written"),
     ],
 )
 def test_every_shortcoming_is_named(facts: dict[str, Any], complaint: str) -> None:
@@ -117,6 +119,7 @@ def loosening(tmp_path: Path, old: str, new: str) -> str:
         ("--cap-drop", "--cap-add CHOWN --cap-drop", "it has capabilities"),
         ("no-new-privileges", "no-new-privileges=false", "it can gain privileges"),
         ("--read-only", "--read-only=false", "/ can be written"),
+        ("--read-only", "--read-only --tmpfs /more", "/more can be written"),
     ],
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="a loose container can be made by root only")
@@ -129,6 +132,40 @@ def test_a_loose_container_is_not_used(tmp_path: Path, folder: Path, old: str, n
     assert complaint in str(caught.value)
     assert loose.name is None
     assert containers(f"label={LABEL}={owner()}") == []
+
+
+@pytest.fixture
+def willful_image() -> Iterator[str]:
+    """An image that would start a file of the workspace, and has a place of its own that can be written."""
+    needs_podman()
+    name = f"localhost/wink-test-willful:{os.getpid()}"
+
+    def do(*arguments: str) -> str:
+        line = podman("podman", *arguments)
+        return subprocess.run(line, env=environment(), capture_output=True, text=True, check=True).stdout.strip()
+
+    made = do("create", "--network", "none", "localhost/wink-python:latest", "true")
+    changes = ('ENTRYPOINT ["python3", "/workspace/first.py"]', "VOLUME /data", "WORKDIR /workspace")
+    try:
+        do("commit", "--quiet", *(f"--change={change}" for change in changes), made, name)
+        yield name
+    finally:
+        do("rm", "--force", made)
+        do("rmi", "--force", "--ignore", name)
+
+
+def test_what_an_image_wants_is_not_asked(willful_image: str, folder: Path) -> None:
+    """Process 1 is the sandbox's own whatever the image would start, and the image's volumes cannot be written."""
+    (folder / "first.py").write_text("open('/workspace/started', 'w')\n")
+    owned(folder)
+    made = Container(spec(folder, image=willful_image))
+    try:
+        told = run_command(made, "grep -z first.py /proc/1/cmdline; touch /data/x; grep -c /data /proc/mounts; pwd")
+    finally:
+        made.close()
+    assert told.stdout == b"0\n/workspace\n"
+    assert b"/data/x" in told.stderr
+    assert os.listdir(folder) == ["first.py"]
 
 
 def test_it_is_tight(running: Container) -> None:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import IO, Any, Final, final
 
 from ...errors import SandboxError
-from .boot import COMMAND, program
+from .boot import ARGUMENTS, program
 from .command import environment, explained, find_podman, podman, run
 from .owners import LABEL, owner, sweep
 from .pipe import MAX_REQUEST, BrokenPipeline, Pipeline
@@ -175,7 +175,7 @@ class _Running:
         with tempfile.TemporaryFile() as complaints, tempfile.NamedTemporaryFile("w", suffix=".json") as seccomp:
             seccomp.write(profile_text())
             seccomp.flush()
-            line = podman(spec.program, *spec.arguments(self.name, {LABEL: owner()}, seccomp.name), *COMMAND)
+            line = podman(spec.program, *spec.arguments(self.name, {LABEL: owner()}, seccomp.name), *ARGUMENTS)
             self._client = subprocess.Popen(
                 line,
                 stdin=subprocess.PIPE,
