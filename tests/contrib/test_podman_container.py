@@ -24,6 +24,7 @@ from weakincentives.contrib.evaluation import EvalFiles, EvalLimits
 from weakincentives.contrib.podman import Container, ContainerBackend, ContainerSpec
 from weakincentives.contrib.podman import container as container_module
 from weakincentives.contrib.podman.command import environment, explained, podman
+from weakincentives.contrib.podman.inside.processes import Capture
 from weakincentives.contrib.podman.owners import LABEL, is_gone, owner, sweep
 from weakincentives.contrib.podman.values import decoded
 from weakincentives.contrib.podman.work import run_command
@@ -262,6 +263,32 @@ def test_it_is_halted_while_it_starts(running: Container, folder: Path) -> None:
     assert run_command(running, "echo hi").stdout == b"hi\n"
 
 
+def test_an_evaluation_is_tied_to_its_call(running: Container, folder: Path) -> None:
+    """Code whose call began before everything was halted is not run after it."""
+    begun = ContainerBackend(running).begin()
+    running.halt()
+    code = "open('/workspace/late.txt', 'w').close()"
+    with pytest.raises(SandboxError, match="The call is over"):
+        begun.evaluate(code, {}, EvalFiles(), EvalLimits())
+    assert os.listdir(folder) == []
+    assert ContainerBackend(running).begin().evaluate(code, {}, EvalFiles(), EvalLimits()).error is None
+
+
+def test_output_that_stays_open() -> None:
+    """The last of an output is taken without waiting for its end, which may never come."""
+    capture = Capture(100)
+    os.write(capture.write_end, b"said")
+    thread = threading.Thread(target=capture.finish, daemon=True)
+    thread.start()
+    thread.join(5)
+    stuck = thread.is_alive()
+    capture.started()
+    thread.join(5)
+    capture.close()
+    assert not stuck
+    assert capture.kept == b"said"
+
+
 INTERRUPTED = """
 import json, os, signal, threading
 from weakincentives.adapters.tool_executor import ToolExecutor
@@ -474,6 +501,7 @@ def test_no_space(tmp_path: Path) -> None:
         text = box.fails("true")
         assert "bytes left, and a sandbox needs twice its limit" in text
         assert "lower disk=" in text
+        assert "bytes left, and a sandbox needs twice its limit" in box.python("1").text
 
 
 # What comes out of it is not believed

@@ -33,6 +33,8 @@ GRACE: Final = 6.0
 GENTLY: Final = 1.0
 """Seconds it has to end by itself."""
 
+CLOSED: Final = "The sandbox is closed. Make a new section."
+
 _FACTS: Final = 1 << 20
 
 
@@ -118,7 +120,7 @@ class Container:
 
     def _check(self, ticket: int) -> None:
         if self._closed:
-            raise SandboxError("The sandbox is closed. Make a new section.")
+            raise SandboxError(CLOSED)
         if ticket != self._halts:
             raise SandboxError("The call is over, so its command was not run.")
 
@@ -280,4 +282,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["GRACE", "Container"]
+__all__ = ["CLOSED", "GRACE", "Container"]

@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
-from ...errors import PromptValidationError
-from ...filesystem import GuardedFilesystem, HostFilesystem
-from .container import Container
-from .inside.scratch import wipe
+from ...errors import PromptValidationError, SandboxError
+from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
+from .container import CLOSED, Container
+from .inside.scratch import Bounds, over, wipe
 
 AGENT: Final = (1000, 1000)
 """Whom a container runs as when this process is root; never root itself."""
@@ -42,6 +42,19 @@ _OPEN: Final = _Open()
 
 
 @final
+class _Closed:
+    """Stands for files that are gone."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise SandboxError(CLOSED)
+
+
+_CLOSED: Final = cast(Any, _Closed())
+
+
+@final
 class QuietFilesystem(GuardedFilesystem):
     """The same files; before they are put back, whatever still runs in the container is ended."""
 
@@ -52,17 +65,27 @@ class QuietFilesystem(GuardedFilesystem):
         self._container = container
 
     def snapshot(self) -> Any:
-        """See `Filesystem.snapshot`."""
-        return self._fs.snapshot()
+        """See `Filesystem.snapshot`. Once closed it is of nothing, so that it is the tool that fails, and says why."""
+        return _CLOSED if self._fs is _CLOSED else self._fs.snapshot()
+
+    def changes(self, since: Any, /) -> FileChanges:
+        """See `Filesystem.changes`."""
+        return FileChanges() if since is _CLOSED else self._fs.changes(since)
 
     def restore(self, snapshot: Any, /) -> None:
         """See `Filesystem.restore`; what a command writes meanwhile would be lost or stay, so it is ended first."""
-        self._container.halt()
-        self._fs.restore(snapshot)
+        if snapshot is not _CLOSED:
+            self._container.halt()
+            self._fs.restore(snapshot)
 
     def release(self, snapshot: Any, /) -> None:
         """See `Filesystem.release`."""
-        self._fs.release(snapshot)
+        if snapshot is not _CLOSED:
+            self._fs.release(snapshot)
+
+    def close(self) -> None:
+        """From now on every use is a `SandboxError` that says so. The files themselves are the workspace's to close."""
+        self._fs = _CLOSED
 
 
 @final
@@ -105,6 +128,16 @@ class Workspace:
         """The files."""
         assert self._host is not None
         return self._host
+
+    def check(self, disk: int, files: int) -> None:
+        """`PromptValidationError` when what is in it is more than it may hold, or could not be put back."""
+        why = over(str(self.root), Bounds(disk, files, 0, self.rootless), final=True)
+        if why is not None:
+            problem = why.partition("\n")[0]
+            raise PromptValidationError(
+                f"A sandbox cannot work on {self.root}: {problem}. Raise disk= or max_files=, or take out what does "
+                "not belong there."
+            )
 
     def close(self) -> None:
         """Close the files, and remove a temporary folder. Twice is fine; the container must have ended.

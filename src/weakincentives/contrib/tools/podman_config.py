@@ -131,10 +131,12 @@ class PodmanSandboxConfig:
         workspace = Workspace(self.root, self.files)
         try:
             mounts = [mount if isinstance(mount, HostMount) else HostMount(mount) for mount in self.mounts]
-            return workspace, tuple(copy_in(mount, workspace.host, self.allowed_roots) for mount in mounts)
+            copied = tuple(copy_in(mount, workspace.host, self.allowed_roots) for mount in mounts)
+            workspace.check(self.size("disk"), int(self.max_files))
         except BaseException:
             workspace.close()
             raise
+        return workspace, copied
 
     def spec(self, workspace: Workspace) -> ContainerSpec:
         """The container for that workspace."""
