@@ -471,9 +471,11 @@ def test_no_image() -> None:
     """Without its image the first command fails, and says how to get it."""
     needs_podman()
     with Sandbox(image="localhost/no-such-image:latest") as box:
-        assert "podman does not have the image localhost/no-such-image:latest. Get it with: podman pull" in box.fails(
-            "true"
+        assert (
+            "podman does not have the image localhost/no-such-image:latest. Build it with: podman build"
+            in box.fails("true")
         )
+    assert "Get it with: podman pull docker.io/x" in explained("Error: docker.io/x: image not known", "docker.io/x")
 
 
 @pytest.mark.parametrize(
@@ -485,6 +487,7 @@ def test_no_image() -> None:
         ('Error: runc: exec: "python3": executable file not found in $PATH', "has no python3"),
         ("Error: OCI runtime error: crun: cgroups in hybrid mode not supported", "apt-get install runc"),
         ("Error: newuidmap: write to uid_map failed", "/etc/subuid"),
+        ("Error: no such file: /opt/python3/seccomp.json", "podman cannot start the container"),
         ("Error: something else", "(podman: something else)"),
         ("", "it said nothing"),
     ],

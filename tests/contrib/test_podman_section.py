@@ -252,6 +252,7 @@ def test_python_that_reaches_the_workspace(box: Sandbox) -> None:
 
 def test_python_that_comes_too_late(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code is not started when the run's deadline passed while its files were read."""
+    box.section.start()
     before = box.files()
     reading = HostFilesystem.read_bytes
     read = threading.Event()
@@ -498,6 +499,8 @@ def test_a_command_is_ended_before_files_are_put_back(box: Sandbox) -> None:
         ({"cpus": 0}, "cpus= must be a finite, positive number"),
         ({"timeout": float("inf")}, "timeout= must be a finite, positive number"),
         ({"timeout": 60.0, "lease": 60}, "lease= must be well above timeout="),
+        ({"evaluation": EvalLimits(seconds=300.0), "lease": 300}, "lease= must be well above timeout= and the time of"),
+        ({"pids": 2}, "pids= must be at least 16"),
         ({"memory": "64m"}, "evaluation= takes more than three quarters of memory="),
         ({"mounts": "/srv"}, "mounts= takes a sequence"),
         ({"root": "/srv", "files": {"a": "b"}}, "root= works on that folder itself"),

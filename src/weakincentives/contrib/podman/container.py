@@ -17,6 +17,7 @@ from typing import IO, Any, Final, final
 from ...errors import SandboxError
 from .boot import ARGUMENTS, program
 from .command import environment, explained, find_podman, podman, run
+from .folders import sweep_folders
 from .owners import LABEL, owner, sweep
 from .pipe import MAX_REQUEST, BrokenPipeline, Pipeline
 from .seccomp import profile_text
@@ -152,6 +153,7 @@ class Container:
             self._drop(gently=True)
         if self._running is None:
             sweep(self.spec.program)
+            sweep_folders()
             self._running = _Running(self.spec)
         return self._running
 

@@ -50,7 +50,7 @@ class ContainerSpec:
     program: str = "podman"
 
     def arguments(self, name: str, labels: Mapping[str, str], seccomp: str) -> list[str]:
-        """For `podman run`, without the arguments of the program inside; `seccomp` is the file of allowed system calls."""
+        """For `podman run`, without the arguments of the program inside; `seccomp` is a file of system calls."""
         options = "nosuid,nodev" if self.executable else "nosuid,nodev,noexec"
         line = ["run", "-i", "--rm", "--name", name, "--pull=never", "--sig-proxy=false", "--http-proxy=false"]
         for label, value in labels.items():

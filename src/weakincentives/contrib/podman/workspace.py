@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final, cast, final
 
 from ...errors import PromptValidationError, SandboxError
 from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
 from .container import CLOSED, Container
-from .inside.scratch import Bounds, over, wipe
+from .folders import make_folder, remove_folder
+from .inside.scratch import Bounds, over
 
 AGENT: Final = (1000, 1000)
 """Whom a container runs as when this process is root; never root itself."""
@@ -105,7 +104,7 @@ class Workspace:
         self._pid = os.getpid()
         self.rootless = os.geteuid() != 0
         self.user = (os.geteuid(), os.getegid()) if self.rootless else AGENT
-        self._parent = Path(tempfile.mkdtemp(prefix="wink-sandbox-")) if root is None else None
+        self._parent = make_folder() if root is None else None
         self._host: HostFilesystem | None = None
         try:
             folder = self._parent / "workspace" if self._parent is not None else Path(os.fspath(root or "."))
@@ -149,9 +148,7 @@ class Workspace:
         if self._host is not None:
             self._host.close()
         if self._parent is not None and self._parent.exists():
-            if wipe(str(self._parent), monotonic() + PATIENCE):
-                self._parent.rmdir()
-            else:
+            if not remove_folder(self._parent, PATIENCE):
                 _log.warning("%s could not be emptied; remove it by hand", self._parent)
 
     def _check_journal(self) -> None:
