@@ -487,6 +487,8 @@ def test_no_image() -> None:
         ('Error: runc: exec: "python3": executable file not found in $PATH', "has no python3"),
         ("Error: OCI runtime error: crun: cgroups in hybrid mode not supported", "apt-get install runc"),
         ("Error: newuidmap: write to uid_map failed", "/etc/subuid"),
+        ('Error: exec: "runc": executable file not found in $PATH', "podman cannot start the container"),
+        ("Error: crun: executable file `python3` not found in $PATH", "has no python3"),
         ("Error: no such file: /opt/python3/seccomp.json", "podman cannot start the container"),
         ("Error: something else", "(podman: something else)"),
         ("", "it said nothing"),

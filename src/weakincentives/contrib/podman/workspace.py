@@ -147,9 +147,8 @@ class Workspace:
             return
         if self._host is not None:
             self._host.close()
-        if self._parent is not None and self._parent.exists():
-            if not remove_folder(self._parent, PATIENCE):
-                _log.warning("%s could not be emptied; remove it by hand", self._parent)
+        if self._parent is not None and self._parent.exists() and not remove_folder(self._parent, PATIENCE):
+            _log.warning("%s could not be emptied; remove it by hand", self._parent)
 
     def _check_journal(self) -> None:
         if self.host.hides_state:
