@@ -403,6 +403,8 @@ def test_whose_a_container_is() -> None:
     assert is_gone(f"{machine}:{pid}:{int(started) + 1}")
     assert is_gone(f"{machine}:99999999:1")
     assert not is_gone("elsewhere:99999999:1")
+    assert not is_gone(f"{machine}0:99999999:1")
+    assert str(os.stat("/proc/self/ns/pid").st_ino) in machine
     assert not is_gone("nonsense")
 
 
