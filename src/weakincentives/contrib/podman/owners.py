@@ -49,7 +49,7 @@ def _machine() -> str:
     """Where numbers of processes mean the same: a container may share its host's name and files, not its processes."""
     host = socket.gethostname().replace(":", "_")
     try:
-        return f"{host}/{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{host}/{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
         return host
 
