@@ -24,6 +24,7 @@ from weakincentives.contrib.evaluation import EvalFiles, EvalLimits
 from weakincentives.contrib.podman import Container, ContainerBackend, ContainerSpec
 from weakincentives.contrib.podman import container as container_module
 from weakincentives.contrib.podman.command import environment, explained, podman
+from weakincentives.contrib.podman.inside.processes import Capture
 from weakincentives.contrib.podman.owners import LABEL, is_gone, owner, sweep
 from weakincentives.contrib.podman.values import decoded
 from weakincentives.contrib.podman.work import run_command
@@ -33,7 +34,7 @@ TIGHT: dict[str, Any] = {
     "pid": 1, "uid": 1000, "gid": 1000, "memory": 512 << 20, "swap": 0, "pids": 128, "cpus": 1.0,
     "capabilities": {"CapEff": "0000000000000000", "CapBnd": "0000000000000000"},
     "opened": [], "no_new_privileges": "1", "seccomp": "2",
-    "interfaces": ["lo"], "read_only": {"/": True, "/data": True},
+    "interfaces": ["lo"], "read_only": {"/": True, "/data": True}, "mounts": ["/workspace", "/tmp", "/dev/shm"],
 }  # fmt: skip
 
 
@@ -90,6 +91,8 @@ def test_a_tight_container_has_no_shortcomings() -> None:
         ({"interfaces": ["eth0", "lo"]}, "it has a network"),
         ({"read_only": {"/": False, "/data": True}}, "/ can be written"),
         ({"read_only": {"/": True}}, "/data can be written"),
+        ({"mounts": None}, "what can be written is not known"),
+        ({"mounts": ["/workspace", "/var/lib"]}, "/var/lib can be written"),
     ],
 )
 def test_every_shortcoming_is_named(facts: dict[str, Any], complaint: str) -> None:
@@ -117,6 +120,7 @@ def loosening(tmp_path: Path, old: str, new: str) -> str:
         ("--cap-drop", "--cap-add CHOWN --cap-drop", "it has capabilities"),
         ("no-new-privileges", "no-new-privileges=false", "it can gain privileges"),
         ("--read-only", "--read-only=false", "/ can be written"),
+        ("--read-only", "--read-only --tmpfs /more", "/more can be written"),
     ],
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="a loose container can be made by root only")
@@ -129,6 +133,40 @@ def test_a_loose_container_is_not_used(tmp_path: Path, folder: Path, old: str, n
     assert complaint in str(caught.value)
     assert loose.name is None
     assert containers(f"label={LABEL}={owner()}") == []
+
+
+@pytest.fixture
+def willful_image() -> Iterator[str]:
+    """An image that would start a file of the workspace, and has a place of its own that can be written."""
+    needs_podman()
+    name = f"localhost/wink-test-willful:{os.getpid()}"
+
+    def do(*arguments: str) -> str:
+        line = podman("podman", *arguments)
+        return subprocess.run(line, env=environment(), capture_output=True, text=True, check=True).stdout.strip()
+
+    made = do("create", "--network", "none", "localhost/wink-python:latest", "true")
+    changes = ('ENTRYPOINT ["python3", "/workspace/first.py"]', "VOLUME /data", "WORKDIR /workspace")
+    try:
+        do("commit", "--quiet", *(f"--change={change}" for change in changes), made, name)
+        yield name
+    finally:
+        do("rm", "--force", made)
+        do("rmi", "--force", "--ignore", name)
+
+
+def test_what_an_image_wants_is_not_asked(willful_image: str, folder: Path) -> None:
+    """Process 1 is the sandbox's own whatever the image would start, and the image's volumes cannot be written."""
+    (folder / "first.py").write_text("open('/workspace/started', 'w')\n")
+    owned(folder)
+    made = Container(spec(folder, image=willful_image))
+    try:
+        told = run_command(made, "grep -z first.py /proc/1/cmdline; touch /data/x; grep -c /data /proc/mounts; pwd")
+    finally:
+        made.close()
+    assert told.stdout == b"0\n/workspace\n"
+    assert b"/data/x" in told.stderr
+    assert os.listdir(folder) == ["first.py"]
 
 
 def test_it_is_tight(running: Container) -> None:
@@ -223,6 +261,32 @@ def test_it_is_halted_while_it_starts(running: Container, folder: Path) -> None:
         run_command(running, "touch ran", ticket=ticket)
     assert os.listdir(folder) == []
     assert run_command(running, "echo hi").stdout == b"hi\n"
+
+
+def test_an_evaluation_is_tied_to_its_call(running: Container, folder: Path) -> None:
+    """Code whose call began before everything was halted is not run after it."""
+    begun = ContainerBackend(running).begin()
+    running.halt()
+    code = "open('/workspace/late.txt', 'w').close()"
+    with pytest.raises(SandboxError, match="The call is over"):
+        begun.evaluate(code, {}, EvalFiles(), EvalLimits())
+    assert os.listdir(folder) == []
+    assert ContainerBackend(running).begin().evaluate(code, {}, EvalFiles(), EvalLimits()).error is None
+
+
+def test_output_that_stays_open() -> None:
+    """The last of an output is taken without waiting for its end, which may never come."""
+    capture = Capture(100)
+    os.write(capture.write_end, b"said")
+    thread = threading.Thread(target=capture.finish, daemon=True)
+    thread.start()
+    thread.join(5)
+    stuck = thread.is_alive()
+    capture.started()
+    thread.join(5)
+    capture.close()
+    assert not stuck
+    assert capture.kept == b"said"
 
 
 INTERRUPTED = """
@@ -339,6 +403,8 @@ def test_whose_a_container_is() -> None:
     assert is_gone(f"{machine}:{pid}:{int(started) + 1}")
     assert is_gone(f"{machine}:99999999:1")
     assert not is_gone("elsewhere:99999999:1")
+    assert not is_gone(f"{machine}0:99999999:1")
+    assert str(os.stat("/proc/self/ns/pid").st_ino) in machine
     assert not is_gone("nonsense")
 
 
@@ -407,9 +473,11 @@ def test_no_image() -> None:
     """Without its image the first command fails, and says how to get it."""
     needs_podman()
     with Sandbox(image="localhost/no-such-image:latest") as box:
-        assert "podman does not have the image localhost/no-such-image:latest. Get it with: podman pull" in box.fails(
-            "true"
+        assert (
+            "podman does not have the image localhost/no-such-image:latest. Build it with: podman build"
+            in box.fails("true")
         )
+    assert "Get it with: podman pull docker.io/x" in explained("Error: docker.io/x: image not known", "docker.io/x")
 
 
 @pytest.mark.parametrize(
@@ -421,6 +489,9 @@ def test_no_image() -> None:
         ('Error: runc: exec: "python3": executable file not found in $PATH', "has no python3"),
         ("Error: OCI runtime error: crun: cgroups in hybrid mode not supported", "apt-get install runc"),
         ("Error: newuidmap: write to uid_map failed", "/etc/subuid"),
+        ('Error: exec: "runc": executable file not found in $PATH', "podman cannot start the container"),
+        ("Error: crun: executable file `python3` not found in $PATH", "has no python3"),
+        ("Error: no such file: /opt/python3/seccomp.json", "podman cannot start the container"),
         ("Error: something else", "(podman: something else)"),
         ("", "it said nothing"),
     ],
@@ -437,6 +508,7 @@ def test_no_space(tmp_path: Path) -> None:
         text = box.fails("true")
         assert "bytes left, and a sandbox needs twice its limit" in text
         assert "lower disk=" in text
+        assert "bytes left, and a sandbox needs twice its limit" in box.python("1").text
 
 
 # What comes out of it is not believed

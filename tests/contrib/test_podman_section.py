@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -16,11 +18,12 @@ from typing import Any
 import pytest
 from tests.contrib.podman_parts import Sandbox, containers, needs_podman, owned, processes
 
+from weakincentives.contrib.evaluation import EvalLimits
 from weakincentives.contrib.podman.work import run_command
 from weakincentives.contrib.tools import HostMount, PodmanSandboxConfig, PodmanSandboxSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError, PromptValidationError, SandboxError
-from weakincentives.filesystem import Filesystem
+from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import Prompt, ToolInvoked
 from weakincentives.runtime import ToolCall
 
@@ -247,7 +250,98 @@ def test_python_that_reaches_the_workspace(box: Sandbox) -> None:
     assert box.python("open('/workspace/a.txt').read()").text == "OK\nValue: 'one\\n'"
 
 
+def test_python_that_comes_too_late(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code is not started when the run's deadline passed while its files were read."""
+    box.section.start()
+    before = box.files()
+    reading = HostFilesystem.read_bytes
+    read = threading.Event()
+
+    def slow(self: HostFilesystem, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
+        time.sleep(1.0)
+        try:
+            return reading(self, path, offset=offset, limit=limit)
+        finally:
+            read.set()
+
+    def unhurried(self: EvalLimits, seconds: float) -> EvalLimits:
+        return self  # as when the time is up just after it was looked at
+
+    monkeypatch.setattr(HostFilesystem, "read_bytes", slow)
+    monkeypatch.setattr(EvalLimits, "within", unhurried)
+    code = "open('/workspace/late.txt', 'w').close()"
+    call = ToolCall("slow", "evaluate_python", json.dumps({"code": code, "reads": ["a.txt"]}))
+    with box.until(Deadline.after(timedelta(seconds=0.3))) as executor:
+        assert executor.execute(call).outcome == "deadline"
+    assert read.wait(10)
+    time.sleep(0.5)
+    assert box.files() == before
+
+
+def test_python_that_is_killed() -> None:
+    """Code that computes for too long, or is killed, is told so."""
+    needs_podman()
+    limits = EvalLimits(seconds=0.5, sleep=20.0, memory=256 << 20)
+    with Sandbox(evaluation=limits) as box:
+        assert "Stopped: it took longer than 0.5 s" in box.python("while True: pass").text
+        killed = box.python("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)").text
+        assert "it was killed, as it seems for want of memory" in killed
+        assert "the process ended before the code did" in box.python("import os\nos._exit(3)").text
+
+
 # The section
+
+
+def test_a_workspace_that_is_full_already(tmp_path: Path) -> None:
+    """What is wrong with a workspace before a command is not blamed on it; the limits to raise are named."""
+    needs_podman()
+    with Sandbox(disk="1m", max_files=20) as box:
+        (box.root / "big").write_bytes(b"x" * (2 << 20))
+        text = box.fails("touch made")
+        assert text.startswith("The command was not run: before it began, the workspace holds more than 1,048,576")
+        assert "raise disk= or max_files=" in text
+        assert "It was not run: before it began, the workspace holds more" in box.python("1").text
+        assert box.call("delete_file", path="big").result.success
+        assert box.sh("true").result.success
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [({"disk": "1m"}, "holds more than 1,048,576 bytes"), ({"max_files": 2}, "holds more than 2 files")],
+)
+def test_a_folder_that_is_too_big(tmp_path: Path, limits: dict[str, Any], text: str) -> None:
+    """A folder that holds more than it may is refused when the section is made, with the limits to raise."""
+    for number in range(3):
+        (tmp_path / str(number)).write_bytes(b"x" * 500_000)
+    owned(tmp_path)
+    with pytest.raises(PromptValidationError, match=r"Raise disk= or max_files=") as caught:
+        PodmanSandboxSection(config=PodmanSandboxConfig(root=tmp_path, **limits))
+    assert text in str(caught.value)
+
+
+def test_a_folder_with_a_socket(tmp_path: Path) -> None:
+    """A folder with something in it that could not be put back is refused."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        owned(tmp_path)
+        with pytest.raises(PromptValidationError, match="is a socket or device"):
+            PodmanSandboxSection(config=PodmanSandboxConfig(root=tmp_path))
+
+
+@pytest.mark.parametrize("network", ["none", "podman"])
+def test_what_is_said_of_the_network(network: str) -> None:
+    """Instructions, descriptions and annotations say that there is a network when there is one, and only then."""
+    with PodmanSandboxSection(config=PodmanSandboxConfig(network=network)) as section:
+        text = Prompt(name="x", sections=[section]).render().text
+        tools = {tool.name: tool for tool in section.tools}
+    isolated = network == "none"
+    shell, python = tools["shell_execute"], tools["evaluate_python"]
+    assert ("There is no network" in text) is isolated
+    assert ("Nothing can be downloaded" in text) is isolated
+    assert ("without network" in text) is isolated
+    assert ("without network" in shell.description) is isolated
+    assert shell.annotations.open_world is not isolated
+    assert python.annotations.open_world is not isolated
 
 
 def test_policies_and_resources(box: Sandbox) -> None:
@@ -354,8 +448,10 @@ def test_closing(tmp_path: Path) -> None:
     box.section.close()
     assert name not in containers()
     assert not root.parent.exists()
-    assert not box.sh("true").result.success
-    assert "closed" in box.sh("true ").text
+    said = "The sandbox is closed. Make a new section."
+    for reply in (box.sh("true"), box.python("1"), box.call("read_file", path="a"), box.call("list_directory")):
+        assert reply.outcome == "failed"
+        assert reply.text == said
 
 
 def test_dropping(tmp_path: Path) -> None:
@@ -403,6 +499,8 @@ def test_a_command_is_ended_before_files_are_put_back(box: Sandbox) -> None:
         ({"cpus": 0}, "cpus= must be a finite, positive number"),
         ({"timeout": float("inf")}, "timeout= must be a finite, positive number"),
         ({"timeout": 60.0, "lease": 60}, "lease= must be well above timeout="),
+        ({"evaluation": EvalLimits(seconds=300.0), "lease": 300}, "lease= must be well above timeout= and the time of"),
+        ({"pids": 2}, "pids= must be at least 16"),
         ({"memory": "64m"}, "evaluation= takes more than three quarters of memory="),
         ({"mounts": "/srv"}, "mounts= takes a sequence"),
         ({"root": "/srv", "files": {"a": "b"}}, "root= works on that folder itself"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,20 +67,25 @@ def instructions(prefix: str, backend: EvalBackend, limits: EvalLimits) -> str:
 
 
 def evaluate_python_tool(
-    name: str, backend: EvalBackend, limits: EvalLimits, accepts_overrides: bool
+    name: str, backend: EvalBackend, limits: EvalLimits, accepts_overrides: bool, *, open_world: bool = False
 ) -> Tool[EvaluatePythonParams, PythonResult]:
-    """The tool, over that backend. Files are written only when the code succeeded."""
+    """The tool, over that backend. Files are written only when the code succeeded.
+
+    A backend whose code reaches the prompt's files by itself has `begin()`, which gives the backend for one call: one
+    that does not start the code once the call is over. `open_world` is whether the code reaches a network.
+    """
 
     def evaluate_python(params: EvaluatePythonParams, *, context: ToolContext) -> ToolResult[PythonResult]:
         problem = _problem(params)
         if problem is not None:
             return ToolResult.error(problem)
+        begun = _begun(backend, context)
         try:
             files = _files(params, context.filesystem, limits)
         except _Unusable as error:
             return ToolResult.error(str(error))
         within = limits if context.deadline is None else limits.within(context.deadline.remaining().total_seconds())
-        result = backend.evaluate(params.code, params.inputs, files, within)
+        result = begun.evaluate(params.code, params.inputs, files, within)
         if result.error is not None:
             return ToolResult.error(_failure(result, name))
         problem = _write(result.written, context.filesystem)
@@ -101,9 +106,21 @@ def evaluate_python_tool(
             )
         ],
         # It may replace files that it was allowed to write.
-        annotations=ToolAnnotations(destructive=True, open_world=False),
+        annotations=ToolAnnotations(destructive=True, open_world=open_world),
         accepts_overrides=accepts_overrides,
     )
+
+
+def _begun(backend: EvalBackend, context: ToolContext) -> EvalBackend:
+    """The backend for this call; raises when the call is over."""
+    begin: Callable[[], EvalBackend] | None = getattr(backend, "begin", None)
+    if begin is None:
+        return backend
+    begun = begin()
+    # After that, so that a call which ends in between is noticed by one of the two.
+    if context.filesystem is not None:
+        context.filesystem.mkdir(".")
+    return begun
 
 
 class _Unusable(Exception):  # noqa: N818 - the name of what is wrong with a file

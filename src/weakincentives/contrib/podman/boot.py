@@ -30,8 +30,11 @@ for name, text in told['modules']:
 sys.modules['inside.main'].main(told['paths'])
 """
 
-COMMAND: Final = ("python3", "-I", "-c", _LOADER)
-"""What the container is started with: it waits for the message below."""
+PYTHON: Final = "python3"
+"""The container's process 1, whatever the image would start by itself."""
+
+ARGUMENTS: Final = ("-I", "-c", _LOADER)
+"""What it is started with: it waits for the message below."""
 
 
 def program(paths: Sequence[str]) -> bytes:
@@ -41,4 +44,4 @@ def program(paths: Sequence[str]) -> bytes:
     return json.dumps({"modules": modules, "paths": list(paths)}).encode()
 
 
-__all__ = ["COMMAND", "program"]
+__all__ = ["ARGUMENTS", "PYTHON", "program"]

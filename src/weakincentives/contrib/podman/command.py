@@ -36,7 +36,7 @@ _MEANINGS = (
         "podman may not set limits on this machine. Run it as root, or give the service CAP_SYS_RESOURCE",
     ),
     (
-        ("executable file", "python3"),
+        ('"python3": executable file', "executable file `python3`", '"python3": stat'),
         "The image {image} has no python3, which a sandbox needs inside. Use one that has it. {get}",
     ),
     (("cgroup",), _CGROUPS),
@@ -89,11 +89,19 @@ def explained(complaints: str, image: str) -> str:
     lines = [line.strip() for line in complaints.splitlines() if line.strip()]
     last = (lines[-1].removeprefix("Error: ") if lines else "it said nothing")[:500]
     lowered = complaints.lower()
-    get = "Build it with: wink sandbox image" if image == DEFAULT_IMAGE else f"Get it with: podman pull {image}"
+    get = _how_to_get(image)
     for signs, meaning in _MEANINGS:
         if any(sign in lowered for sign in signs):
             return f"{meaning.format(image=image, get=get)}. (podman: {last})"
     return f"podman cannot start the container. (podman: {last})"
+
+
+def _how_to_get(image: str) -> str:
+    if image == DEFAULT_IMAGE:
+        return "Build it with: wink sandbox image"
+    if image.startswith("localhost/"):  # no registry has these
+        return f"Build it with: podman build --tag {image}"
+    return f"Get it with: podman pull {image}"
 
 
 __all__ = ["PATIENCE", "environment", "explained", "find_podman", "podman", "run"]

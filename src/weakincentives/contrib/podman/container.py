@@ -15,8 +15,9 @@ from time import monotonic
 from typing import IO, Any, Final, final
 
 from ...errors import SandboxError
-from .boot import COMMAND, program
+from .boot import ARGUMENTS, program
 from .command import environment, explained, find_podman, podman, run
+from .folders import sweep_folders
 from .owners import LABEL, owner, sweep
 from .pipe import MAX_REQUEST, BrokenPipeline, Pipeline
 from .seccomp import profile_text
@@ -32,6 +33,8 @@ GRACE: Final = 6.0
 
 GENTLY: Final = 1.0
 """Seconds it has to end by itself."""
+
+CLOSED: Final = "The sandbox is closed. Make a new section."
 
 _FACTS: Final = 1 << 20
 
@@ -50,6 +53,7 @@ class Container:
 
     def __init__(self, spec: ContainerSpec) -> None:
         self.spec = spec
+        self._pid = os.getpid()
         self._lock = Lock()
         self._running: _Running | None = None
         self._busy = False
@@ -107,15 +111,17 @@ class Container:
             self._drop(gently=True)
 
     def close(self) -> None:
-        """End it for good. Twice is fine."""
+        """End it for good. Twice is fine; in a forked process the parent's container goes on."""
         self._closed = True
+        if os.getpid() != self._pid:
+            return  # a thread of the parent's may have held the lock when it was forked
         self.halt()
         with self._lock:
             self._drop(gently=True)
 
     def _check(self, ticket: int) -> None:
         if self._closed:
-            raise SandboxError("The sandbox is closed. Make a new section.")
+            raise SandboxError(CLOSED)
         if ticket != self._halts:
             raise SandboxError("The call is over, so its command was not run.")
 
@@ -147,6 +153,7 @@ class Container:
             self._drop(gently=True)
         if self._running is None:
             sweep(self.spec.program)
+            sweep_folders()
             self._running = _Running(self.spec)
         return self._running
 
@@ -172,7 +179,7 @@ class _Running:
         with tempfile.TemporaryFile() as complaints, tempfile.NamedTemporaryFile("w", suffix=".json") as seccomp:
             seccomp.write(profile_text())
             seccomp.flush()
-            line = podman(spec.program, *spec.arguments(self.name, {LABEL: owner()}, seccomp.name), *COMMAND)
+            line = podman(spec.program, *spec.arguments(self.name, {LABEL: owner()}, seccomp.name), *ARGUMENTS)
             self._client = subprocess.Popen(
                 line,
                 stdin=subprocess.PIPE,
@@ -277,4 +284,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["GRACE", "Container"]
+__all__ = ["CLOSED", "GRACE", "Container"]

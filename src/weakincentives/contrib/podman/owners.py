@@ -46,7 +46,12 @@ def _owner_of(row: dict[str, Any]) -> str:
 
 
 def _machine() -> str:
-    return socket.gethostname().replace(":", "_")
+    """Where numbers of processes mean the same: a container may share its host's name and files, not its processes."""
+    host = socket.gethostname().replace(":", "_")
+    try:
+        return f"{host}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return host
 
 
 def _started(pid: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final, cast, final
@@ -12,13 +13,13 @@ from ..evaluation.protocol import EvalFiles, EvalLimits, EvalResult
 from .answers import Answer
 from .container import Container
 from .values import decoded
-from .work import ENVIRONMENT, allowance
+from .work import ENVIRONMENT, allowance, before, check_room
 
 GUIDE: Final = """\
-The code runs as full CPython in a container without network. Its current directory holds the files you name in `reads`
+The code runs as full CPython in a container {network}. Its current directory holds the files you name in `reads`
 and `writes`, and no others can be made there.
 
-- All of the standard library is there, and what the image has installed. Nothing can be downloaded.
+- All of the standard library is there, and what the image has installed.{downloads}
 - `/tmp` can be used for anything, and is emptied afterwards.
 - Each call starts afresh: nothing is kept from one to the next but the files that were written."""
 
@@ -32,18 +33,32 @@ class ContainerBackend:
 
     The container is its owner's: `close()` does not end it. The code can do what a command in it can: it reaches the
     workspace under `/workspace`, too.
+
+    With a `ticket` of the container's, no code is started once the container was halted.
     """
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container, ticket: int | None = None) -> None:
         self._container = container
+        self._ticket = ticket
+
+    def begin(self) -> ContainerBackend:
+        """The backend for one call: when files are put back because that is over, its code is not started any more."""
+        return ContainerBackend(self._container, self._container.ticket)
 
     @property
     def guide(self) -> str:
         """See `EvalBackend.guide`."""
-        return GUIDE
+        if self._container.spec.network == "none":
+            return GUIDE.format(network="without network", downloads=" Nothing can be downloaded.")
+        return GUIDE.format(network="with a network", downloads="")
 
     def evaluate(self, code: str, inputs: Mapping[str, Any], files: EvalFiles, limits: EvalLimits) -> EvalResult:
-        """See `EvalBackend.evaluate`. `SandboxError` when the container cannot be started or breaks down."""
+        """See `EvalBackend.evaluate`. `SandboxError` when the container cannot be started or breaks down.
+
+        Also when the disk has too little room, and when the container was halted since the ticket was given out.
+        """
+        ticket = self._container.ticket if self._ticket is None else self._ticket
+        check_room(self._container.spec)
         started = monotonic()
         seconds = limits.seconds + limits.sleep
         message = {
@@ -63,7 +78,7 @@ class ContainerBackend:
         }
         most = 2 * (4 * limits.output + _most_of_result(limits) + limits.file_bytes) + 1_000_000
         try:
-            answer = Answer(self._container.request(message, seconds, most))
+            answer = Answer(self._container.request(message, seconds, most, ticket))
             return _result(answer, limits, files, monotonic() - started)
         except (TypeError, RecursionError) as error:  # JSON has no form for it
             return EvalResult(error=f"An input cannot enter the container: {error}", duration=monotonic() - started)
@@ -80,7 +95,7 @@ def _result(answer: Answer, limits: EvalLimits, files: EvalFiles, duration: floa
     truncated = len(said) > limits.output or answer.number("stdout_bytes") > 4 * limits.output
     value, error = None, _stopped(answer, limits)
     if error is None:
-        value, error = _outcome(answer)
+        value, error = _outcome(answer, limits)
     written: dict[str, bytes] = {}
     if error is None:
         written = answer.files("written")
@@ -96,6 +111,7 @@ def _stopped(answer: Answer, limits: EvalLimits) -> str | None:
         "timeout": f"Stopped: it took longer than {limits.seconds + limits.sleep:g} s",
         "flood": "Stopped: it printed without end",
         "disk": f"Stopped: {answer.text('why')}",
+        "before": f"It was not run: {before(answer.text('why'))}",
         "files": f"{answer.text('why')}: at most {limits.file_bytes:,} bytes in all",
         "broken": f"It could not be started: {answer.text('why')}",
         "stuck": "Stopped: its processes could not be ended",
@@ -103,11 +119,20 @@ def _stopped(answer: Answer, limits: EvalLimits) -> str | None:
     return None if how == "exit" else reasons.get(how, "Stopped")
 
 
-def _outcome(answer: Answer) -> tuple[Any, str | None]:
+def _killed(code: int, limits: EvalLimits) -> str:
+    """Why the process told nothing."""
+    if code == -signal.SIGXCPU:
+        return f"Stopped: it took longer than {limits.seconds:g} s"
+    if code == -signal.SIGKILL:
+        return "Stopped: it was killed, as it seems for want of memory"
+    return "Stopped: the process ended before the code did (os._exit or a crash)"
+
+
+def _outcome(answer: Answer, limits: EvalLimits) -> tuple[Any, str | None]:
     """The value and the error that the code's own process told: not to be believed, but to be shown."""
     data = answer.data("result")
     if not data:
-        return None, "Stopped: the process ended before the code did (os._exit, a crash, or too much memory)"
+        return None, _killed(answer.number("code"), limits)
     try:
         told: object = json.loads(data)
         outcome = cast(dict[str, Any], told) if isinstance(told, dict) else {}

@@ -12,7 +12,7 @@ from ...errors import PathRefusedError
 from ...filesystem.paths import normalise
 from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 from .container import Container
-from .work import Done, run_command
+from .work import Done, before, run_command
 
 MAX_COMMAND: Final = 100_000
 MAX_STDIN: Final = 8 * 1024 * 1024
@@ -105,9 +105,11 @@ def shell_execute_tool(
         )
         return _result(done, params, seconds, limits)
 
+    isolated = container.spec.network == "none"
+    network = "without network" if isolated else "with a network"
     return Tool[ShellExecuteParams, ShellResult](
         name=name,
-        description="Run a shell command in a sandbox without network, on the files of the workspace.",
+        description=f"Run a shell command in a sandbox {network}, on the files of the workspace.",
         handler=shell_execute,
         examples=[
             ToolExample(
@@ -116,7 +118,7 @@ def shell_execute_tool(
                 ShellResult(0, "2\n"),
             )
         ],
-        annotations=ToolAnnotations(destructive=True, open_world=False),
+        annotations=ToolAnnotations(destructive=True, open_world=not isolated),
         accepts_overrides=accepts_overrides,
     )
 
@@ -157,6 +159,7 @@ def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: Shel
     if done.how == "no_directory":
         return ToolResult.error(f"There is no directory {params.cwd} to run it in\nMake it first, or give another cwd.")
     reasons = {
+        "before": f"The command was not run: {before(done.why)}",
         "timeout": f"The command did not end within {seconds:g} s, so it was stopped and what it did is undone\nTake "
         "smaller steps, or make it faster.",
         "flood": "The command said far more than anybody reads, so it was stopped and what it did is undone\nWrite to "

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from .boot import PYTHON
 from .image import DEFAULT_IMAGE
 
 WORKSPACE = "/workspace"
+_WRITABLE = {WORKSPACE, "/tmp", "/dev/shm", "/dev/mqueue"}  # noqa: S108 - in the container
+"""All that may be writable; queues cannot be made in the last one."""
 
 
 def _nothing() -> Mapping[str, str]:
@@ -47,7 +50,7 @@ class ContainerSpec:
     program: str = "podman"
 
     def arguments(self, name: str, labels: Mapping[str, str], seccomp: str) -> list[str]:
-        """For `podman run`, without the command inside; `seccomp` is the file of the profile of system calls."""
+        """For `podman run`, without the arguments of the program inside; `seccomp` is a file of system calls."""
         options = "nosuid,nodev" if self.executable else "nosuid,nodev,noexec"
         line = ["run", "-i", "--rm", "--name", name, "--pull=never", "--sig-proxy=false", "--http-proxy=false"]
         for label, value in labels.items():
@@ -65,7 +68,9 @@ class ContainerSpec:
         # Nothing that outlives its process: segments go with the last one attached, queues cannot be made.
         line += ["--sysctl", "kernel.shm_rmid_forced=1", "--sysctl", "kernel.msgmni=0"]
         line += ["--sysctl", "fs.mqueue.queues_max=0"]
-        line += ["-v", f"{self.root}:{WORKSPACE}:rw,{options}", "--workdir", WORKSPACE]
+        line += ["-v", f"{self.root}:{WORKSPACE}:rw,{options}"]
+        # What the image says of itself is not asked: it could start a file of the workspace, or add writable places.
+        line += ["--entrypoint", PYTHON, "--workdir", "/", "--image-volume=ignore", "--no-healthcheck"]
         for inside, outside in self.read_only.items():
             line += ["-v", f"{outside}:{inside}:ro,nosuid,nodev,noexec"]
         return [*line, self.image]
@@ -105,6 +110,10 @@ class ContainerSpec:
         read_only: Mapping[str, object] = facts.get("read_only") or {}
         for path in ("/", *self.read_only):
             check(read_only.get(path) is True, f"{path} can be written")
+        mounts = facts.get("mounts")
+        check(isinstance(mounts, list), "what can be written is not known")
+        for path in cast(list[object], mounts) if isinstance(mounts, list) else ():
+            check(path in _WRITABLE, f"{path} can be written")
         return found
 
 

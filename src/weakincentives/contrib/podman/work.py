@@ -30,7 +30,8 @@ class Done:
     """A command that was run to its end, or ended.
 
     Attributes:
-        how: "exit", or why it was ended: "timeout", "flood" or "disk".
+        how: "exit", or why it was ended: "timeout", "flood" or "disk"; "before" when it was not begun, since the
+            workspace was over its limits already.
         why: more about that.
         code: what it returned; minus the signal that killed it.
         stdout, stderr: the first bytes of what it said; `stdout_bytes` and `stderr_bytes` is how many there were.
@@ -63,7 +64,7 @@ def run_command(
     `SandboxError` when the container cannot be started or breaks down, when the disk has too little room, and when the
     container was halted since it gave out the ticket.
     """
-    _check_room(container.spec)
+    check_room(container.spec)
     started = monotonic()
     message = {
         "act": "run",
@@ -98,7 +99,16 @@ def allowance(spec: ContainerSpec) -> dict[str, Any]:
     return {"bounds": bounds}
 
 
-def _check_room(spec: ContainerSpec) -> None:
+def before(why: str) -> str:
+    """What to do about a workspace that is over its limits already."""
+    problem = why.partition("\n")[0]
+    return (
+        f"before it began, {problem}\nDelete files with the file tools; whoever made the sandbox can raise disk= or "
+        "max_files=."
+    )
+
+
+def check_room(spec: ContainerSpec) -> None:
     """Going back needs room for a copy of the workspace, so what a command can fill must not be the last of it."""
     found = os.statvfs(spec.root)
     free = found.f_bavail * found.f_frsize
@@ -109,4 +119,4 @@ def _check_room(spec: ContainerSpec) -> None:
         )
 
 
-__all__ = ["ENVIRONMENT", "FLOOD", "Done", "allowance", "run_command"]
+__all__ = ["ENVIRONMENT", "FLOOD", "Done", "allowance", "before", "check_room", "run_command"]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from time import monotonic
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
-from ...errors import PromptValidationError
-from ...filesystem import GuardedFilesystem, HostFilesystem
-from .container import Container
-from .inside.scratch import wipe
+from ...errors import PromptValidationError, SandboxError
+from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
+from .container import CLOSED, Container
+from .folders import make_folder, remove_folder
+from .inside.scratch import Bounds, over
 
 AGENT: Final = (1000, 1000)
 """Whom a container runs as when this process is root; never root itself."""
@@ -42,6 +41,19 @@ _OPEN: Final = _Open()
 
 
 @final
+class _Closed:
+    """Stands for files that are gone."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise SandboxError(CLOSED)
+
+
+_CLOSED: Final = cast(Any, _Closed())
+
+
+@final
 class QuietFilesystem(GuardedFilesystem):
     """The same files; before they are put back, whatever still runs in the container is ended."""
 
@@ -52,17 +64,27 @@ class QuietFilesystem(GuardedFilesystem):
         self._container = container
 
     def snapshot(self) -> Any:
-        """See `Filesystem.snapshot`."""
-        return self._fs.snapshot()
+        """See `Filesystem.snapshot`. Once closed it is of nothing, so that it is the tool that fails, and says why."""
+        return _CLOSED if self._fs is _CLOSED else self._fs.snapshot()
+
+    def changes(self, since: Any, /) -> FileChanges:
+        """See `Filesystem.changes`."""
+        return FileChanges() if since is _CLOSED else self._fs.changes(since)
 
     def restore(self, snapshot: Any, /) -> None:
         """See `Filesystem.restore`; what a command writes meanwhile would be lost or stay, so it is ended first."""
-        self._container.halt()
-        self._fs.restore(snapshot)
+        if snapshot is not _CLOSED:
+            self._container.halt()
+            self._fs.restore(snapshot)
 
     def release(self, snapshot: Any, /) -> None:
         """See `Filesystem.release`."""
-        self._fs.release(snapshot)
+        if snapshot is not _CLOSED:
+            self._fs.release(snapshot)
+
+    def close(self) -> None:
+        """From now on every use is a `SandboxError` that says so. The files themselves are the workspace's to close."""
+        self._fs = _CLOSED
 
 
 @final
@@ -79,9 +101,10 @@ class Workspace:
     """
 
     def __init__(self, root: str | os.PathLike[str] | None, files: Mapping[str, str | bytes]) -> None:
+        self._pid = os.getpid()
         self.rootless = os.geteuid() != 0
         self.user = (os.geteuid(), os.getegid()) if self.rootless else AGENT
-        self._parent = Path(tempfile.mkdtemp(prefix="wink-sandbox-")) if root is None else None
+        self._parent = make_folder() if root is None else None
         self._host: HostFilesystem | None = None
         try:
             folder = self._parent / "workspace" if self._parent is not None else Path(os.fspath(root or "."))
@@ -105,15 +128,27 @@ class Workspace:
         assert self._host is not None
         return self._host
 
+    def check(self, disk: int, files: int) -> None:
+        """`PromptValidationError` when what is in it is more than it may hold, or could not be put back."""
+        why = over(str(self.root), Bounds(disk, files, 0, self.rootless), final=True)
+        if why is not None:
+            problem = why.partition("\n")[0]
+            raise PromptValidationError(
+                f"A sandbox cannot work on {self.root}: {problem}. Raise disk= or max_files=, or take out what does "
+                "not belong there."
+            )
+
     def close(self) -> None:
-        """Close the files, and remove a temporary folder. Twice is fine; the container must have ended."""
+        """Close the files, and remove a temporary folder. Twice is fine; the container must have ended.
+
+        In a forked process this does nothing: the files are the parent's, which still works on them.
+        """
+        if os.getpid() != self._pid:
+            return
         if self._host is not None:
             self._host.close()
-        if self._parent is not None and self._parent.exists():
-            if wipe(str(self._parent), monotonic() + PATIENCE):
-                self._parent.rmdir()
-            else:
-                _log.warning("%s could not be emptied; remove it by hand", self._parent)
+        if self._parent is not None and self._parent.exists() and not remove_folder(self._parent, PATIENCE):
+            _log.warning("%s could not be emptied; remove it by hand", self._parent)
 
     def _check_journal(self) -> None:
         if self.host.hides_state:

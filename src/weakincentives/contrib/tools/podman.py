@@ -69,7 +69,7 @@ class PodmanSandboxSection(MarkdownSection[Any]):
             self._workspace.close()
             raise
         self._files = QuietFilesystem(self._workspace.host, self.container)
-        self._finalizer = weakref.finalize(self, _close, self.container, self._workspace)
+        self._finalizer = weakref.finalize(self, _close, self.container, self._files, self._workspace)
         policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
         super().__init__(
             title=title,
@@ -120,10 +120,11 @@ class PodmanSandboxSection(MarkdownSection[Any]):
         self.close()
 
 
-def _close(container: Container, workspace: Workspace) -> None:
+def _close(container: Container, files: QuietFilesystem, workspace: Workspace) -> None:
     try:
         container.close()
     finally:
+        files.close()
         workspace.close()
 
 
@@ -136,7 +137,11 @@ def _tools(
         *writing_tools(names, read_before_write=config.read_before_write, accepts_overrides=accepts_overrides),
         shell_execute_tool(names("shell_execute"), container, limits, config.env, accepts_overrides),
         evaluate_python_tool(
-            names("evaluate_python"), ContainerBackend(container), config.evaluation, accepts_overrides
+            names("evaluate_python"),
+            ContainerBackend(container),
+            config.evaluation,
+            accepts_overrides,
+            open_world=config.network != "none",
         ),
     ]
 

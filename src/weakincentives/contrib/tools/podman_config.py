@@ -22,6 +22,7 @@ _INSIDE = re.compile(r"/[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 _TAKEN = (WORKSPACE, "/proc", "/sys", "/dev", "/tmp", "/etc", "/usr", "/bin", "/lib")  # noqa: S108 - in the container
 
 MB = 1 << 20
+LEAST_PIDS = 16
 
 
 def _no_files() -> Mapping[str, str | bytes]:
@@ -105,8 +106,12 @@ class PodmanSandboxConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
                 raise _wrong(f"{name}= must be a finite, positive number, got {value!r}")
-        if self.lease <= self.timeout + 30:
-            raise _wrong("lease= must be well above timeout=: by more than 30 seconds")
+        if self.pids < LEAST_PIDS:
+            raise _wrong(
+                f"pids= must be at least {LEAST_PIDS}: the container's own process, a shell and what it starts"
+            )
+        if self.lease <= max(self.timeout, self.evaluation.seconds + self.evaluation.sleep) + 30:
+            raise _wrong("lease= must be well above timeout= and the time of evaluation=: by more than 30 seconds")
         if self.evaluation.memory > self.size("memory") * 3 // 4:
             raise _wrong("evaluation= takes more than three quarters of memory=; lower its memory, or raise memory=")
         if not self.image.strip() or self.image.startswith("-") or self.network.startswith("-") or not self.network:
@@ -131,10 +136,12 @@ class PodmanSandboxConfig:
         workspace = Workspace(self.root, self.files)
         try:
             mounts = [mount if isinstance(mount, HostMount) else HostMount(mount) for mount in self.mounts]
-            return workspace, tuple(copy_in(mount, workspace.host, self.allowed_roots) for mount in mounts)
+            copied = tuple(copy_in(mount, workspace.host, self.allowed_roots) for mount in mounts)
+            workspace.check(self.size("disk"), int(self.max_files))
         except BaseException:
             workspace.close()
             raise
+        return workspace, copied
 
     def spec(self, workspace: Workspace) -> ContainerSpec:
         """The container for that workspace."""

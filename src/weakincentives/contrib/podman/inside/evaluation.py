@@ -106,10 +106,12 @@ def _limit(limits: dict[str, Any]) -> None:
     for what, most in (
         (resource.RLIMIT_AS, _size() + int(limits["memory"])),
         (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
-        (resource.RLIMIT_CPU, int(limits["seconds"]) + 2),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(what, (most, most))
+    # At the first it is SIGXCPU that ends it, so that it can be told from want of memory.
+    seconds = int(limits["seconds"]) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     sys.setrecursionlimit(int(limits["recursion"]) + 20)
 
 

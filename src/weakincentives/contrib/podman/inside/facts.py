@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import sys
 from typing import Any
 
 _CGROUP = "/sys/fs/cgroup"
 _NEW_USER = 0x10000000
 _VSOCK = 40
+_KERNEL = ("/proc", "/dev", "/sys/fs/cgroup")
+"""Mounted writable in every container; their files have owners."""
 
 
 def facts(paths: list[str]) -> dict[str, Any]:
@@ -31,7 +34,7 @@ def facts(paths: list[str]) -> dict[str, Any]:
         "opened": _opened(),
         "interfaces": _interfaces(),
         "read_only": {path: bool(os.statvfs(path).f_flag & os.ST_RDONLY) for path in paths},
-        "writable": {path: os.access(path, os.W_OK) for path in paths},
+        "mounts": _writable(),
     }
 
 
@@ -56,6 +59,23 @@ def _opened() -> list[str]:
         told = file.read().splitlines()
     os.waitpid(child, 0)
     return told[:-1] if told[-1:] == ["done"] else ["unknown"]
+
+
+def _writable() -> list[str]:
+    """Every place that is mounted to be written, but those of the kernel's that this user cannot write to."""
+    found: list[str] = []
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            where, options = line.split(" ")[1], line.split(" ")[3]
+            for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+                where = where.replace(code, character)
+            if "rw" not in options.split(","):
+                continue
+            of_kernel = any(where == path or where.startswith(path + "/") for path in _KERNEL)
+            if of_kernel and (not os.access(where, os.W_OK) or stat.S_ISCHR(os.stat(where).st_mode)):
+                continue
+            found.append(where)
+    return found
 
 
 def _status() -> dict[str, str]:

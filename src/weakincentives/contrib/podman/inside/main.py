@@ -59,6 +59,9 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     if not os.path.isdir(cwd):
         return {"how": "no_directory"}
     look = _looking(request)
+    already = look(True)
+    if already is not None:
+        return {"how": "before", "why": already}
     stdout, stderr = Capture(request["output"]), Capture(request["output"])
     feed = Feed(unpacked(request["stdin"]))
 
@@ -81,7 +84,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "how": ended.how,
         "why": ended.why,
-        "code": os.WEXITSTATUS(ended.status) if os.WIFEXITED(ended.status) else -os.WTERMSIG(ended.status),
+        "code": _code(ended.status),
         "stdout": packed(bytes(stdout.kept)),
         "stderr": packed(bytes(stderr.kept)),
         "stdout_bytes": stdout.count,
@@ -92,9 +95,12 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
 def _evaluate(request: dict[str, Any]) -> dict[str, Any]:
     """Code, in a process forked for it; its result is passed on unread."""
     limits = request["limits"]
+    look = _looking(request)
+    already = look(True)
+    if already is not None:
+        return {"how": "before", "why": already}
     directory = os.path.join(SCRATCH[0], "evaluation")
     lay_out(directory, request["contents"], request["writable"])
-    look = _looking(request)
     said, result = Capture(request["output"]), Capture(request["result"])
     feed = Feed(b"")
 
@@ -107,7 +113,7 @@ def _evaluate(request: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "how": ended.how,
         "why": ended.why,
-        "code": ended.status,
+        "code": _code(ended.status),
         "stdout": packed(bytes(said.kept)),
         "stdout_bytes": said.count,
         "result": packed(bytes(result.kept)),
@@ -123,6 +129,11 @@ def _evaluate(request: dict[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             answer.update(how="files", why=str(error))
     return answer
+
+
+def _code(status: int) -> int:
+    """What it returned, or minus the signal that killed it."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
 
 
 def _looking(request: dict[str, Any]) -> Callable[[bool], str | None]:

@@ -108,17 +108,23 @@ class Capture:
     def drain(self) -> bool:
         """Take what is there; False when no more will come."""
         try:
-            data = os.read(self.read_end, 1 << 16)
+            return self._take()
         except BlockingIOError:
             return True
+
+    def finish(self) -> None:
+        """Take the rest; nobody writes any more, though the other end may be open: in a socket nobody can reach."""
+        try:
+            while self._take():
+                pass
+        except BlockingIOError:
+            pass
+
+    def _take(self) -> bool:
+        data = os.read(self.read_end, 1 << 16)
         self.count += len(data)
         self.kept += data[: max(0, self._limit - len(self.kept))]
         return bool(data)
-
-    def finish(self) -> None:
-        """Take the rest; nobody writes any more."""
-        while self.drain():
-            pass
 
     def started(self) -> None:
         """The process has its end: this one lets go of it."""
