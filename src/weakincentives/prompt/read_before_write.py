@@ -82,7 +82,7 @@ _SMALL = 65536
 
 
 def _state(fs: Filesystem, path: str) -> bytes | str | None:
-    """What tells a file's content from any other: the content itself if it is small, which is quicker than a fingerprint.
+    """What tells a file's content from any other: the content if it is small, which is quicker than a fingerprint.
 
     None when there is no such file, or none that can be read.
     """
