@@ -205,3 +205,12 @@ def test_closing_a_fence_waits_for_the_write_under_way() -> None:
     assert session[int].all() == [1]
     writer.join()
     closer.join()
+
+
+def test_notes_pass_the_guard() -> None:
+    """A handle whose guard refuses writes notes nothing."""
+    session = Session()
+    session.guarded(nullcontext()).note("key", 1)
+    with pytest.raises(ReadOnlyError):
+        session.guarded(ReadOnlyGuard("This")).note("key", 2)
+    assert session.noted("key") == 1

@@ -255,3 +255,36 @@ def test_ten_thousand_snapshots_leave_memory_where_it_was() -> None:
     finally:
         tracemalloc.stop()
     assert after - before < 16_384
+
+
+def test_notes_go_back_with_the_state() -> None:
+    """A note is restored and forked like a STATE slice, forgotten by None and by a reset, and is in no account."""
+    session = Session()
+    session.note("key", 1)
+    before = session.snapshot()
+    fork = session.fork()
+    session.note("key", 2)
+    session.note("other", 3)
+    assert session.changes(before) == ()
+    assert (session.noted("key"), session.noted("other"), fork.noted("key")) == (2, 3, 1)
+    session.restore(before)
+    assert (session.noted("key"), session.noted("other")) == (1, None)
+    session.note("key", None)
+    session.note("never there", None)
+    assert session.noted("key") is None
+    session.note("key", 4)
+    session.reset()
+    assert session.noted("key") is None
+
+
+def test_a_log_that_was_emptied_has_changed() -> None:
+    """After a reset of the logs the same last event in a log of the same length is another log."""
+    session = Session()
+    last = Happened("b")
+    session.dispatch(Happened("a"))
+    session.dispatch(last)
+    before = session.snapshot()
+    session.reset(logs=True)
+    session.dispatch(Happened("c"))
+    session.dispatch(last)
+    assert [change.slice_type for change in session.changes(before, logs=True)] == [Happened]
