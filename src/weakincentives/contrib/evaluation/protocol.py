@@ -79,7 +79,8 @@ class EvalBackend(Protocol):
     """Runs code where it can do no harm. `weakincentives.testing.EvalEscapes` is what every one must survive.
 
     Safe to call from any thread. Whatever the code does: the call ends within the limits and a second, it returns, the
-    process it is called from lives, and nothing but the `EvalResult` gets out. A backend may have `close()`.
+    process it is called from lives, and nothing but the `EvalResult` gets out. A backend may have `close()`, and
+    `begin()`, which gives the backend for one call before its files are read.
     """
 
     @property
