@@ -197,10 +197,10 @@ class StateDir:
         if remove:
             with suppress(OSError):
                 self._remove_self()
-        for fd in (self._lock_fd, self.fd):
+        fds, self._lock_fd, self.fd = (self._lock_fd, self.fd), -1, -1
+        for fd in fds:
             if fd >= 0:
                 self._sys.close(fd)
-        self._lock_fd = self.fd = -1
 
     def forget(self) -> None:
         """In a forked child: the lock is the parent's, and must not outlive it here."""
