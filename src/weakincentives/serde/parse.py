@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from math import isfinite
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from ..errors import Failure, ParseError
 from .adapters import adapter
@@ -54,19 +56,24 @@ def parse(
         raise ParseError([Failure("", f"Input is too long: {len(text)} bytes, at most {max_bytes} are read")])
     validate = _validator(cls)
     try:
-        return validate(text, strict=True, extra=extra)
+        parsed = validate(text, strict=True, extra=extra)
     except ValidationError as error:
         raise ParseError(explain(error, cls, text, extra=extra)) from None
     except Exception as error:  # a `__post_init__` or validator of the user's raised
         raise ParseError([Failure("", str(error) or type(error).__name__)]) from error
+    if _is_open(cls):
+        failures = list(_not_finite(from_json(text), ""))
+        if failures:
+            raise ParseError(failures)
+    return parsed
 
 
 def parser(cls: type[T]) -> Callable[[str | bytes | Mapping[str, Any]], T]:
     """`parse` for one type, looked up once: for what is parsed again and again. `SchemaError` as `parse`."""
-    validate = _validator(cls)
+    validate, is_open = _validator(cls), _is_open(cls)
 
     def parse_one(data: str | bytes | Mapping[str, Any]) -> T:
-        if type(data) is str and len(data) <= MAX_INPUT_BYTES:
+        if not is_open and type(data) is str and len(data) <= MAX_INPUT_BYTES:
             try:
                 return validate(data, strict=True, extra="forbid")
             except Exception:  # noqa: BLE001, S110 - explained below
@@ -74,6 +81,31 @@ def parser(cls: type[T]) -> Callable[[str | bytes | Mapping[str, Any]], T]:
         return parse(cls, data)
 
     return parse_one
+
+
+@lru_cache(maxsize=4096)
+def _is_open(cls: Any) -> bool:
+    """Whether something in the type takes any value: pydantic checks no number there."""
+    return _has_any(adapter(cls).core_schema)
+
+
+def _has_any(part: object) -> bool:
+    if isinstance(part, Mapping):
+        schema = cast(Mapping[str, object], part)
+        return schema.get("type") == "any" or any(map(_has_any, schema.values()))
+    return isinstance(part, list | tuple) and any(map(_has_any, cast("list[object]", part)))
+
+
+def _not_finite(value: Any, path: str) -> Iterator[Failure]:
+    """Numbers that JSON has no form for, although its parser takes them."""
+    if isinstance(value, float) and not isfinite(value):
+        yield Failure(path, f"Expected a finite number, got number {value}")
+    elif isinstance(value, dict):
+        for name, item in cast("dict[str, Any]", value).items():
+            yield from _not_finite(item, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from _not_finite(item, f"{path}[{index}]")
 
 
 def _text_of(data: object) -> str:
