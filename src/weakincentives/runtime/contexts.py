@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Any, cast, final
 
 from ..errors import StaleCallError
-from ..fence import Fence, Guard
+from ..fence import Fence, Guard, Owner
 from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
 from ..prompt.events import Outcome
 from ..prompt.tool_context import ContextFields as _Fields
@@ -24,7 +24,7 @@ class _CallFields(_Fields):
     """The fields of a `CallContext` while they can still be set, as with `ToolContext`."""
 
     __slots__ = (
-        "_around", "_fence", "_held", "_over", "_request", "_resources", "_run", "_scope", "_session",
+        "_around", "_fence", "_held", "_over", "_owner", "_request", "_resources", "_run", "_scope", "_session",
         "_writes",
     )  # fmt: skip
 
@@ -32,6 +32,7 @@ class _CallFields(_Fields):
     _run: Run
     _writes: bool
     _around: Guard | None
+    _owner: Owner | None
     _fence: Guard | None
     _held: Held | None
     _over: str | None
@@ -112,7 +113,7 @@ class CallContext(_CallFields, ToolContext):
         return guard
 
     def _new_guard(self) -> Guard:
-        return Fence(self._around) if self._writes else self._run.read_only_guard(self._request.call.name)
+        return Fence(self._around, self._owner) if self._writes else self._run.read_only_guard(self._request.call.name)
 
     def end(self, outcome: Outcome) -> None:
         """Close what was built for the call, then refuse all further writes."""
@@ -198,13 +199,19 @@ class CallContext(_CallFields, ToolContext):
         return self._run.budget_tracker
 
 
-def call_context(request: Request, run: Run, writes: bool, around: Guard | None = None) -> CallContext:
-    """The context of a call; a function, because a constructor takes twice as long and every call needs one."""
+def call_context(
+    request: Request, run: Run, writes: bool, around: Guard | None = None, owner: Owner | None = None
+) -> CallContext:
+    """The context of a call; a function, because a constructor takes twice as long and every call needs one.
+
+    `owner` is the call's savepoint: what is written through the context's handles belongs to it.
+    """
     self: Any = _new(_CallFields)
     self._request = request
     self._run = run
     self._writes = writes
     self._around = around
+    self._owner = owner
     self._fence = self._held = self._over = self._scope = self._session = self._resources = None
     self.__class__ = CallContext
     return self

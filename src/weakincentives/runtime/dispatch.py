@@ -61,7 +61,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         if not savepoint.open_now(read_only):
             await waiting.open(savepoint, shared=read_only, seconds=run.remaining())
         around = savepoint.around()
-        context = savepoint.call = call_context(request, run, not read_only, around)
+        context = savepoint.call = call_context(request, run, not read_only, around, savepoint.owner)
         once = None if admitted.tool.idempotency is None else Once(admitted, context, run, waiting)
         ran = None if once is None else await once.claim()
         if ran is None:
@@ -73,7 +73,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         if read_only:
             ran = await _begin_to_write(admitted, ran, savepoint, run, waiting, before)
             context.end(ran.outcome)
-            context = call_context(request, run, True)
+            context = call_context(request, run, True, None, savepoint.owner)
         if around is not None:
             return _settle_inside(around, admitted, ran, context, savepoint, run)
         return settle(admitted, ran, context, savepoint, run)

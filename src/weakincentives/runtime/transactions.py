@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, final
 
 from ..errors import RollbackError, SessionError
+from ..fence import Owner, current_owner
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from .locks import CallLock, Holding, current_holding, in_order, lock_of
+from .locks import CallLock, Holding, in_order, lock_of
 from .redaction import text_of
 
 logger = logging.getLogger(__name__)
@@ -73,13 +74,12 @@ class Savepoint(Holding):
         log_extra: LogExtra = None,
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
-        outer = current_holding()
-        if outer is not None:
-            outer = outer.living()
-        self._outer = outer
+        around = current_owner()
+        self.owner = Owner(around)
+        self._outer = None if around is None else around.holder
         if locks is None:
             locks = locks_of(session, resources)
-        self._locks = locks if outer is None else outer.inside(locks)
+        self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
         self._token = None
         self.session = session
