@@ -152,8 +152,8 @@ MUTANTS = [
     Mutant(
         "read-only tools get handles that write",
         "runtime/contexts.py",
-        "Fence(self._around) if self._writes else",
-        "Fence(self._around) if True else",
+        "Fence(self._around, self._owner) if self._writes else",
+        "Fence(self._around, self._owner) if True else",
     ),
     Mutant(
         "policies get a context that writes",
