@@ -36,7 +36,7 @@ def change(number):
 number = int(fs.read("count.txt"))
 while True:
     number += 1
-    snapshot = fs.snapshot()
+    snapshot = fs.savepoint()
     change(number)
     if number % 5 == 0:
         fs.restore(snapshot)

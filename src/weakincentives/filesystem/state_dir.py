@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,10 +142,10 @@ class StateDir:
         with suppress(OSError):
             self._remove(name)
 
-    def sweep(self) -> None:
-        """Remove all that a crash left; only with the lock held and the journal empty."""
+    def sweep(self, kept: Collection[str] = ()) -> None:
+        """Remove all that a crash left; only with the lock held. `kept` are the names that the journal needs."""
         for name in self._sys.names(self.fd):
-            if _ours(name):
+            if _ours(name) and name not in kept:
                 self.purge(name)
 
     def _remove(self, name: str) -> None:
