@@ -282,7 +282,7 @@ class UndoLog:
         count = len(self.entries) - 1
         while count and self.entries[count - 1].undone:
             count -= 1
-        self._disk.journal.cut(self.entries[count].span.start)
+        self._disk.journal.cut(self.entries[count].span.start if count else 0)
         del self.entries[count:]
         if not count:
             self._disk.release()
