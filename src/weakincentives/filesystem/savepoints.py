@@ -15,10 +15,14 @@ class Mark:
     """A position that somebody may want to go back to.
 
     A savepoint recovers after a crash; a bare mark ends with its process. `owner` is whose changes are undone; None
-    stands for everybody's. `manifest` belongs to `watch="scan"`.
+    stands for everybody's. `manifest` belongs to `watch="scan"`. `opened`, `restored` (moments) and `shared` (whether
+    others wrote since) belong to files in memory.
     """
 
-    __slots__ = ("alive", "for_all", "manifest", "owner", "position", "savepoint", "touched", "touched_at")
+    __slots__ = (
+        "alive", "for_all", "manifest", "opened", "owner", "position", "restored", "savepoint", "shared", "touched",
+        "touched_at",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -35,6 +39,8 @@ class Mark:
         self.owner = owner
         self.for_all = for_all
         self.alive = True
+        self.opened = self.restored = 0
+        self.shared = False
         # The paths of its changes up to some moment; only made when somebody else writes meanwhile.
         self.touched: TouchedPaths | None = None
         self.touched_at: tuple[int, int] = (0, 0)

@@ -74,7 +74,7 @@ class Transactions:
         """Go back; when it raised `JournalError` it is owed, and may be called again."""
         with self.lock, Step(self):
             mark = self._savepoints.check_restorable(snapshot)
-            if not mark.savepoint:
+            if not mark.savepoint or mark.owner is None:
                 self._refuse_undo_of_others(mark)
             self._savepoints.rewind(mark)
             try:
