@@ -301,7 +301,7 @@ class SharedFiles(RuleBasedStateMachine):
         self.ops: list[_Op] = []
         self.count = 0
         self.open: list[_Save] = []
-        self.bare: list[tuple[Any, Owner, int]] = []
+        self.bare: list[_Save] = []
         self.was_touched: list[tuple[_Save, str]] = []
 
     def make(self) -> Any:
@@ -400,25 +400,26 @@ class SharedFiles(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(index=indexes)
     def snapshot(self, index: int) -> None:
-        owner = self.open[index % len(self.open)].owner
-        with by(owner):
-            self.bare.append((self.fs.snapshot(), owner, self.count))
+        save = self.open[index % len(self.open)]
+        with by(save.owner):
+            taken = self.fs.snapshot()
+        self.bare.append(_Save(taken, save.owner, self.count, for_all=save.for_all))
 
     @precondition(lambda self: self.bare)
     @rule(index=indexes)
     def restore_bare(self, index: int) -> None:
-        snapshot, owner, number = self.bare[index % len(self.bare)]
-        if owner.holder is None or any(save.number > number for save in self.open):
+        bare = self.bare[index % len(self.bare)]
+        if bare.owner.holder is None or any(save.number > bare.number for save in self.open):
             return
-        own = [op for op in self.ops if op.number >= number and op.owner is not None and op.owner.inside(owner)]
+        own = [op for op in self.ops if bare.owns(op)]
         try:
-            with by(owner):
-                self.fs.restore(snapshot)
+            with by(bare.owner):
+                self.fs.restore(bare.snapshot)
         except (ConflictError, SnapshotError):
             return  # of an inner call that is open, or over
         self.was_touched += [(save, path) for save in self.open for op in own if save.owns(op) for path in op.touched]
         self.ops = [op for op in self.ops if op not in own]
-        self.bare = [bare for bare in self.bare if bare[2] <= number]
+        self.bare = [other for other in self.bare if other.number <= bare.number]
 
     @precondition(lambda self: self.open)
     @rule(index=indexes)
@@ -429,7 +430,7 @@ class SharedFiles(RuleBasedStateMachine):
         for inner in [inner for inner in self.open if inner is not save and inner.number >= save.number]:
             if inner.owner.inside(save.owner):
                 self.end(inner)
-        self.bare = [bare for bare in self.bare if not bare[1].inside(save.owner)]
+        self.bare = [bare for bare in self.bare if not bare.owner.inside(save.owner)]
         self.end(save)
 
     @precondition(lambda self: self.open)

@@ -11,7 +11,7 @@ from typing import final
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PathRefusedError, SnapshotError
 from ..fence import Owner, current_owner
-from .memory_snapshots import MemorySnapshot, living, state_of
+from .memory_snapshots import MemorySnapshot, state_of
 from .nodes import EMPTY, NOTHING, Directory, File, Node, compare, find, lookup, put, put_file, take
 from .paths import (
     ROOT,
@@ -26,6 +26,7 @@ from .paths import (
     root_refused,
 )
 from .protocol import FileChanges, FileKind, FileStat, Filesystem
+from .savepoints import Mark
 from .search import Searching
 from .text import check_chunk_size, check_range, decode, encode
 from .touched import TouchedLog
@@ -222,11 +223,8 @@ class InMemoryFilesystem(Searching):
     def snapshot(self) -> MemorySnapshot:
         """See `Filesystem.snapshot`."""
         with self._lock:
-            snapshot = MemorySnapshot(self._root, self._log, self._log.open())
-            if self._writes.open:
-                snapshot.owner, snapshot.position = current_owner(), self._writes.boundary()
-            snapshot.moment = self._writes.moment
-            return snapshot
+            mark = self._writes.begin(current_owner(), savepoint=False) if self._writes.open else None
+            return MemorySnapshot(self._root, self._log, self._log.open(), mark)
 
     def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> MemorySnapshot:
         """A snapshot for a transaction; see `HostFilesystem.savepoint`.
@@ -235,9 +233,8 @@ class InMemoryFilesystem(Searching):
         that raises `ConflictError`, and an older bare snapshot cannot be restored.
         """
         with self._lock:
-            snapshot = MemorySnapshot(self._root, self._log, self._log.open())
-            snapshot.mark = self._writes.begin(owner or current_owner(), for_all=for_all)
-            return snapshot
+            mark = self._writes.begin(owner or current_owner(), for_all=for_all)
+            return MemorySnapshot(self._root, self._log, self._log.open(), mark)
 
     def restore(self, snapshot: MemorySnapshot, /) -> None:
         """See `Filesystem.restore`; `SnapshotError` for one that was released or is another filesystem's.
@@ -249,40 +246,41 @@ class InMemoryFilesystem(Searching):
             writes, mark = self._writes, snapshot.mark
             if writes.open:
                 writes.prune()
-            if writes.open and (mark is None or mark.owner is None):
-                self._check_restorable(snapshot)
-            if mark is not None and mark.shared:
-                own = writes.own(mark.position, mark.owner, for_all=mark.for_all)
-                self._undo(own)
-            elif mark is None and writes.open:
-                own = writes.own(snapshot.position, living(snapshot.owner))
-                for write in own:
+            own: list[Write] | None = None  # None: all that was written, so that the old root is the answer
+            if mark is None or not mark.savepoint:
+                own = self._restorable(mark)
+                for write in own or ():
                     writes.note(self._root, write.path, goes=True)
-                self._undo(own)
             else:
+                if mark.owner is None:
+                    writes.check(*(write.path for write in writes.own(mark)))
+                if mark.shared:
+                    own = writes.own(mark)
+            if own is None:
                 self._root = root
                 self._log.rewind(period)
-            if mark is not None and writes.open:
+            else:
+                self._root = without(self._root, own)
+                for write in own:
+                    self._log.note(write.path)
+            if mark is not None and mark.savepoint:
                 writes.forget(mark)
 
-    def _check_restorable(self, snapshot: MemorySnapshot) -> None:
-        """Refuse what would take away an open call's own undo, or undo what it wrote."""
-        writes, mark = self._writes, snapshot.mark
-        if mark is None:
-            if any(newer.opened > snapshot.moment for newer in writes.open):
-                raise SnapshotError(
-                    "This snapshot is older than a call or transaction that is still open, whose own undo it would "
-                    "take away. Restore it when that is over, or take a snapshot inside."
-                )
-            if writes.is_over(snapshot.moment, snapshot.owner):
-                raise SnapshotError("This snapshot is over: what it was taken in was undone. Take a new one.")
-        position = snapshot.position if mark is None else mark.position
-        writes.check(*(write.path for write in writes.own(position, living(snapshot.owner))))
-
-    def _undo(self, own: list[Write]) -> None:
-        self._root = without(self._root, own)
-        for write in own:
-            self._log.note(write.path)
+    def _restorable(self, mark: Mark | None) -> list[Write] | None:
+        """What a bare snapshot's own changes are, None for all; refuses what an open call must be able to undo."""
+        writes = self._writes
+        if mark is not None and (not mark.alive or (mark.shared and not writes.open)):
+            raise SnapshotError("This snapshot is over: it holds what a call wrote that was undone. Take a new one.")
+        if not writes.open:
+            return None
+        if mark is None or any(newer.opened > mark.opened for newer in writes.open):
+            raise SnapshotError(
+                "This snapshot is older than a call or transaction that is still open, whose own undo it would take "
+                "away. Restore it when that is over, or take a snapshot inside."
+            )
+        own = writes.own(mark)
+        writes.check(*(write.path for write in own))
+        return own
 
     def release(self, snapshot: MemorySnapshot, /) -> None:
         """See `Filesystem.release`."""
@@ -301,8 +299,8 @@ class InMemoryFilesystem(Searching):
             new, mark = self._root, since.mark
             if old is new:
                 return NOTHING
-            if mark is not None and mark.shared:
-                own = self._writes.own(mark.position, mark.owner, for_all=mark.for_all)
+            if mark is not None and mark.savepoint and mark.shared:
+                own = self._writes.own(mark)
                 old, paths = without(new, own), {write.path for write in own}
             else:
                 paths = self._log.since(period)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import final
 
 from ..errors import SnapshotError
-from ..fence import Owner
 from .nodes import Directory
 from .savepoints import Mark
 from .touched import Period, TouchedLog
@@ -15,20 +14,16 @@ from .touched import Period, TouchedLog
 class MemorySnapshot:
     """A moment of an `InMemoryFilesystem`. It owns that state: dropping it is enough to free it.
 
-    `mark` makes it a savepoint. Of a bare one, `owner` is the call it was taken in, `position` and `moment` are those
-    of the log of writes.
+    `mark` is its place in the log of writes: that of a savepoint, or of a bare one taken while a savepoint was open.
     """
 
-    __slots__ = ("_log", "_period", "_root", "mark", "moment", "owner", "position")
+    __slots__ = ("_log", "_period", "_root", "mark")
 
-    def __init__(self, root: Directory, log: TouchedLog, period: Period) -> None:
+    def __init__(self, root: Directory, log: TouchedLog, period: Period, mark: Mark | None) -> None:
         self._root: Directory | None = root
         self._log = log
         self._period = period
-        self.mark: Mark | None = None
-        self.owner: Owner | None = None
-        self.position = 0
-        self.moment = 0
+        self.mark = mark
 
     def state(self, log: TouchedLog) -> tuple[Directory, Period]:
         """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
@@ -56,9 +51,4 @@ def state_of(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:
     return snapshot.state(log)
 
 
-def living(owner: Owner | None) -> Owner | None:
-    """The owner while it is open: a bare snapshot that outlives its call is nobody's in particular any more."""
-    return None if owner is None or owner.holder is None else owner
-
-
-__all__ = ["MemorySnapshot", "living", "state_of"]
+__all__ = ["MemorySnapshot", "state_of"]

@@ -15,13 +15,12 @@ class Mark:
     """A position that somebody may want to go back to.
 
     A savepoint recovers after a crash; a bare mark ends with its process. `owner` is whose changes are undone; None
-    stands for everybody's. `manifest` belongs to `watch="scan"`. `opened`, `restored` (moments) and `shared` (whether
-    others wrote since) belong to files in memory.
+    stands for everybody's. `manifest` belongs to `watch="scan"`; `opened` (in which order) and `shared` (whether others
+    have changed anything since) belong to files in memory.
     """
 
     __slots__ = (
-        "alive", "for_all", "manifest", "opened", "owner", "position", "restored", "savepoint", "shared", "touched",
-        "touched_at",
+        "alive", "for_all", "manifest", "opened", "owner", "position", "savepoint", "shared", "touched", "touched_at"
     )  # fmt: skip
 
     def __init__(
@@ -39,7 +38,7 @@ class Mark:
         self.owner = owner
         self.for_all = for_all
         self.alive = True
-        self.opened = self.restored = 0
+        self.opened = 0
         self.shared = False
         # The paths of its changes up to some moment; only made when somebody else writes meanwhile.
         self.touched: TouchedPaths | None = None

@@ -62,7 +62,9 @@ class Transactions:
         """A position to go back to, which ends with the process."""
         with self.lock:
             self.tidy()
-            return self.step(Mark(self.undo.position, owner=current_owner()))
+            owner = current_owner()
+            for_all = owner is not None and any(mark.for_all and mark.owner is owner for mark in self._savepoints.live)
+            return self.step(Mark(self.undo.position, owner=owner, for_all=for_all))
 
     def savepoint(self, owner: Owner | None, *, for_all: bool) -> HostSnapshot:
         """A position that a crash goes back to as well."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, final
 
 from ..fence import Owner, current_owner
 from .nodes import Directory, Node, lookup, put_back
-from .ownership import TouchedPaths, conflict, covers
+from .ownership import TouchedPaths, conflict
 from .paths import ROOT
 from .savepoints import Mark
 
@@ -31,29 +31,31 @@ class WriteLog:
     """The open savepoints of one filesystem and the writes since the oldest of them. Used under its lock.
 
     A write that was undone with its savepoint leaves a gap, so that positions stay valid; the log is empty again when
-    the last savepoint has gone. `moment` counts snapshots and undos, to tell which was first.
+    the last savepoint has gone. `_bare` are the bare snapshots that were taken meanwhile, `_moment` counts all of them.
     """
 
-    __slots__ = ("_fresh", "_writes", "moment", "open")
+    __slots__ = ("_bare", "_fresh", "_moment", "_writes", "open")
 
     def __init__(self) -> None:
         self._writes: list[Write | None] = []
         self._fresh: dict[str, Owner | None] = {}
+        self._moment = 0
+        self._bare: list[Mark] = []
         self.open: list[Mark] = []
-        self.moment = 0
 
-    def begin(self, owner: Owner | None, *, for_all: bool) -> Mark:
-        """One more savepoint."""
+    def begin(self, owner: Owner | None, *, for_all: bool = False, savepoint: bool = True) -> Mark:
+        """One more savepoint, or a bare snapshot while there are any."""
         if self.open:
             self.prune()
-        mark = Mark(self.boundary(), savepoint=True, owner=owner, for_all=for_all)
-        self.open.append(mark)
-        mark.opened = self.moment
+            for_all = for_all or (not savepoint and any(mark.for_all and mark.owner is owner for mark in self.open))
+        mark = Mark(self.boundary(), savepoint=savepoint, owner=owner, for_all=for_all)
+        self._moment += 1
+        mark.opened = self._moment
+        (self.open if savepoint else self._bare).append(mark)
         return mark
 
     def boundary(self) -> int:
         """Where the next write will be; from here on what was at a path is kept again."""
-        self.moment += 1
         if self._fresh:
             self._fresh.clear()
         return len(self._writes)
@@ -65,8 +67,9 @@ class WriteLog:
             open_.pop()
         if open_ and not all(mark.alive for mark in open_):
             self.open = [mark for mark in open_ if mark.alive]
-        elif not open_ and self._writes:
+        elif not open_ and (self._writes or self._bare):
             self._writes.clear()
+            self._bare.clear()
             self._fresh.clear()
 
     def check(self, *paths: str) -> None:
@@ -98,31 +101,30 @@ class WriteLog:
         if goes:
             self._fresh.clear()
 
-    def own(self, position: int, owner: Owner | None, *, for_all: bool = False) -> list[Write]:
-        """What the owner wrote from that position on, and has not undone, oldest first."""
-        since = [write for write in self._writes[position:] if write is not None]
-        return [write for write in since if covers(owner, write.owner, for_all=for_all)]
+    def own(self, mark: Mark) -> list[Write]:
+        """What the mark covers and has not been undone, oldest first."""
+        since = [write for write in self._writes[mark.position :] if write is not None]
+        return [write for write in since if mark.covers(write.owner)]
 
     def forget(self, mark: Mark) -> None:
-        """What the savepoint covers was undone."""
+        """What the savepoint covers was undone: it is in no root but in older snapshots'."""
         self.boundary()
-        mark.restored = self.moment
+        undone = False
         for index in range(mark.position, len(self._writes)):
             write = self._writes[index]
             if write is not None and mark.covers(write.owner):
                 self._writes[index] = None
+                undone = True
         while len(self._writes) > mark.position and self._writes[-1] is None:
             self._writes.pop()
-        for other in self.open:
+        self._bare = [bare for bare in self._bare if bare.alive]
+        for other in (*self.open, *self._bare):
             other.position = min(other.position, len(self._writes))
             other.touched, other.touched_at = None, (0, 0)
-
-    def is_over(self, moment: int, owner: Owner | None) -> bool:
-        """Whether a bare snapshot of that moment was taken in something that was undone since."""
-        return any(
-            mark.opened < moment < mark.restored and covers(mark.owner, owner, for_all=mark.for_all)
-            for mark in self.open
-        )
+            if other.opened > mark.opened:
+                other.shared = other.shared or undone
+                if not other.savepoint and mark.covers(other.owner):
+                    other.alive = False
 
     def _touched(self, mark: Mark) -> TouchedPaths:
         found = mark.touched
