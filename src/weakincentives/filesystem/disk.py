@@ -208,18 +208,18 @@ class Disk:
             self.release()
 
     def _use(self, state: StateDir) -> None:
-        self._state = state
         self.hides = self.hides or state.spot.inside
-        self._journal = Journal(self.sys, state.fd, durable=self.durable)
+        self._journal, self._state = Journal(self.sys, state.fd, durable=self.durable), state
 
     def _drop(self, *, remove: bool = False) -> None:
-        if self._journal is not None:
+        # Forgotten before they are closed: after an interrupt in between, closed ones must not be used again.
+        journal, state, self._journal, self._state = self._journal, self._state, None, None
+        if journal is not None:
             with suppress(OSError):
-                self._journal.close()
-        if self._state is not None:
+                journal.close()
+        if state is not None:
             with suppress(OSError, JournalError):
-                self._state.close(remove=remove)
-        self._state = self._journal = None
+                state.close(remove=remove)
 
 
 def _nothing() -> None:

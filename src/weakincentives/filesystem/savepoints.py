@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, final
+from weakref import ref
 
 from ..errors import SnapshotError
 from ..fence import Owner
@@ -20,7 +21,8 @@ class Mark:
     """
 
     __slots__ = (
-        "alive", "for_all", "manifest", "opened", "owner", "position", "savepoint", "shared", "touched", "touched_at"
+        "alive", "for_all", "manifest", "note", "opened", "owner", "position", "savepoint", "shared", "touched",
+        "touched_at",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +40,7 @@ class Mark:
         self.owner = owner
         self.for_all = for_all
         self.alive = True
+        self.note: Dropped | None = None
         self.opened = 0
         self.shared = False
         # The paths of its changes up to some moment; only made when somebody else writes meanwhile.
@@ -60,19 +63,26 @@ class HostSnapshot:
     counts as released.
     """
 
-    __slots__ = ("dropped", "mark")
+    __slots__ = ("__weakref__", "dropped", "mark")
 
-    def __init__(self, mark: Mark, dropped: list[Mark]) -> None:
+    def __init__(self, mark: Mark, dropped: list[Dropped]) -> None:
         self.mark = mark
         self.dropped = dropped
 
-    def __del__(self) -> None:
-        # May run at any moment in any thread, so it only leaves a note.
-        if self.mark.alive:
-            self.dropped.append(self.mark)
-
     def __repr__(self) -> str:
         return f"<HostSnapshot {'valid' if self.mark.alive else 'over'}>"
+
+
+@final
+class Dropped(ref[HostSnapshot]):
+    """Leaves a note when a snapshot is gone, which may be at any moment in any thread.
+
+    The note is made by `list.append` itself: in Python code of ours an interrupt could be raised, and would be lost.
+    """
+
+    __slots__ = ("mark",)
+
+    mark: Mark
 
 
 @final
@@ -83,12 +93,14 @@ class Savepoints:
 
     def __init__(self) -> None:
         self.live: list[Mark] = []
-        self.dropped: list[Mark] = []
+        self.dropped: list[Dropped] = []
 
     def push(self, mark: Mark) -> HostSnapshot:
         """One more, the newest."""
-        snapshot = HostSnapshot(mark, self.dropped)  # first: interrupted here, it is dropped and thereby released
-        self.live.append(mark)
+        snapshot = HostSnapshot(mark, self.dropped)
+        mark.note = Dropped(snapshot, self.dropped.append)
+        mark.note.mark = mark
+        self.live.append(mark)  # last: interrupted before, there is nothing to release
         return snapshot
 
     def check(self, snapshot: object) -> Mark:
@@ -134,7 +146,7 @@ class Savepoints:
         """Forget those that nobody holds; whether there were any."""
         found = False
         while self.dropped:
-            mark = self.dropped.pop()
+            mark = self.dropped.pop().mark
             if mark.alive:
                 self._forget(mark)
                 found = True
@@ -143,7 +155,7 @@ class Savepoints:
     def clear(self) -> None:
         """Forget all."""
         for mark in self.live:
-            mark.alive = False
+            mark.alive, mark.note = False, None
         self.live.clear()
 
     def _newer(self, mark: Mark) -> Iterator[Mark]:
@@ -159,6 +171,7 @@ class Savepoints:
 
     def _forget(self, mark: Mark) -> None:
         mark.alive = False
+        mark.note = None
         live = self.live
         if live and live[-1] is mark:  # nearly always; this runs for every tool call
             live.pop()

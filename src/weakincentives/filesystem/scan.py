@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from ..errors import JournalError
 from ..fence import Owner
@@ -11,6 +11,9 @@ from .mirror import Mirror
 from .protocol import FileChanges
 from .savepoints import HostSnapshot, Mark, Savepoints
 from .transactions import Step, Transactions, refuse_incomplete
+
+_UNKNOWN: Final = -1
+"""There is no marker, or what it says is not known: a change of it failed or was interrupted."""
 
 
 @final
@@ -30,7 +33,7 @@ class ScanTransactions(Transactions):
         self._scans = Savepoints()
         self._open = False
         self._owed: Mark | None = None
-        self._recovers_to: int | None = -1  # what the marker says; -1: there is none, or that is not known
+        self._recovers_to: int | None = _UNKNOWN
 
     def snapshot(self) -> HostSnapshot:
         """The state of now, others' changes included; it ends with the process."""
@@ -89,9 +92,10 @@ class ScanTransactions(Transactions):
         super().tidy()
         if self._owed is not None:
             self._mend()
-        if self._scans.dropped:
-            self._scans.collect()
-        self._finish()
+        if self._open and (self._scans.dropped or not self._scans.live or self._recovers_to == _UNKNOWN):
+            with Step(self):
+                self._scans.collect()
+                self._finish()
 
     def recover(self) -> None:
         """Undo what a process left that ended in the middle."""
@@ -112,10 +116,11 @@ class ScanTransactions(Transactions):
     def _mend(self) -> None:
         super()._mend()
         if self._owed is not None:
-            try:
-                failed = self._pay()
-            except OSError as error:
-                raise self._failed("restored", error) from error
+            with Step(self):
+                try:
+                    failed = self._pay()
+                except OSError as error:
+                    raise self._failed("restored", error) from error
             refuse_incomplete(self.disk, failed)
 
     def _pay(self) -> list[str]:
@@ -137,7 +142,7 @@ class ScanTransactions(Transactions):
             wanted.append(self._owed.position)
         position = min(wanted, default=None)
         if position != self._recovers_to:
-            self._recovers_to = -1
+            self._recovers_to = _UNKNOWN
             self._mirror.begin(position)
             self._recovers_to = position
 
@@ -150,7 +155,7 @@ class ScanTransactions(Transactions):
             if self._scans.live:
                 self._mark()
             else:
-                self._recovers_to = -1
+                self._recovers_to = _UNKNOWN
                 self._mirror.commit()
                 self._open = False
                 self.disk.release()

@@ -120,9 +120,10 @@ class StateDir:
         return False
 
     def unlock(self) -> None:
-        """Let others write."""
-        with suppress(OSError):  # locking again while it is held does no harm
-            self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
+        """Let others write; without the lock it does nothing."""
+        if self._lock_fd >= 0:
+            with suppress(OSError):  # locking again while it is held does no harm
+                self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _held(self) -> str:
         holder = _holder(self._sys.fstat(self._lock_fd).st_ino)

@@ -163,13 +163,12 @@ class Transactions:
         """Finish what failed, was interrupted or was dropped; raises when that fails again."""
         if self.closed:
             raise ValueError(f"The filesystem on {self.disk.root} is closed; open it again.")
-        undo = self.undo
-        if self.busy or undo.owed or self.disk.torn:
+        if self.busy or self.undo.owed or self.disk.torn:
             self._mend()
-        if self._savepoints.dropped:
-            self._unsettled = self._savepoints.collect() or self._unsettled
-        if self._unsettled:
-            self._settle()
+        if self._savepoints.dropped or self._unsettled:
+            with Step(self):
+                if self._savepoints.collect() or self._unsettled:
+                    self._settle()
 
     def is_covered(self, writer: Owner | None, *, by_savepoint: bool) -> bool:
         """Whether a live mark, or a savepoint, would undo what that writer does."""
@@ -198,32 +197,33 @@ class Transactions:
 
     def _mend(self) -> None:
         """Put everything right that a failed or interrupted step left, or raise `JournalError`."""
+        interrupted, self.busy = self.busy, True
         try:
-            if self.busy:
+            if interrupted:
                 self._reconcile()
             self.undo.mend()
             if self.undo.owed:
                 self.undo.pay()
                 self._unsettled = True
         except OSError as error:
+            self.busy = interrupted
             raise JournalError(
                 f"An undo in {self.disk.root} is not finished, and trying again failed ({error}). Nothing is lost, but "
                 "nothing can be written there until the cause is removed."
             ) from error
         finally:
             self._savepoints.lower(self.undo.position)
+        self.busy = False
 
     def _reconcile(self) -> None:
         """After an interrupt: undo what a write began, and hold no more locks than are needed."""
-        undo = self.undo
-        if self.began_at is not None and undo.position > self.began_at:
-            undo.owed.append(Mark(self.began_at))
+        if self.began_at is not None and self.undo.position > self.began_at:
+            self.undo.owed.append(Mark(self.began_at))
         self.began_at = None
         self.disk.reset(self._holds())
-        undo.mend()
-        undo.pay()
         self._unsettled = True
-        self.busy = False
+        self.undo.mend()
+        self.undo.pay()
 
     def _holds(self) -> int:
         """How often the root's lock is needed between two steps."""
@@ -295,6 +295,8 @@ class Writing:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         all_ = self._transactions
+        # An interrupt, here or before, may have left a staged file or a lock behind: the next step looks.
+        interrupted = True
         try:
             unsealed = self._seal() if error is None else None
             if (error or unsealed) is not None and all_.undo.position > self._start:
@@ -302,9 +304,13 @@ class Writing:
             all_.began_at = None
             if self._snapshot is not None:
                 all_.unstep(self._snapshot)
+            interrupted = error is not None and not isinstance(error, Exception)
+        except Exception:
+            interrupted = False
+            raise
         finally:
             all_.disk.release()
-            all_.busy = False
+            all_.busy = interrupted
         if unsealed is not None:
             raise explained(unsealed, self._paths[0], all_.disk.root) from unsealed.__cause__
         if isinstance(error, OSError) and (told := explained(error, self._paths[0], all_.disk.root)) is not error:
