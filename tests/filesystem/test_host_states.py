@@ -228,38 +228,34 @@ def test_a_record_of_a_write_that_failed_takes_no_users_file(root: Path) -> None
     assert not (root / "first.txt").exists()
 
 
+@pytest.mark.parametrize("path", ["new.txt", "a.txt"])
 @pytest.mark.parametrize("again", [False, True], ids=["reopened", "same object"])
-def test_a_record_that_could_not_be_cut_is_recognised(root: Path, again: bool) -> None:
+def test_a_record_that_could_not_be_cut_is_recognised(root: Path, again: bool, path: str) -> None:
     """What was staged is still there, which proves that nothing happened: a user's file at the path stays."""
     before = _looks(root)
     disk = _Broken()
     fs = HostFilesystem(root, durable=True, syscalls=disk)
     savepoint = fs.savepoint()
     fs.write("first.txt", "x")
-    for path in ("new.txt", "a.txt"):
-        disk.broken = {"fsync", "ftruncate"}
-        with pytest.raises(OSError, match="Input/output error"):
-            fs.write(path, "x")
-        with pytest.raises(JournalError):
-            fs.write("other.txt", "x")
-        assert any(path.name.startswith("stage-") for path in _state(root).iterdir())
-        if path == "new.txt" and again:
-            disk.broken.clear()
-            (root / "new.txt").write_text("by the user")
-            fs.write("first.txt", "y")
-            assert not any(path.name.startswith("stage-") for path in _state(root).iterdir())
-            (root / "new.txt").unlink()
-    (root / "a.txt").write_text("by the user")
+    disk.broken = {"fsync", "ftruncate"}
+    with pytest.raises(OSError, match="Input/output error"):
+        fs.write(path, "x")
+    with pytest.raises(JournalError, match="not finished"):
+        fs.write("other.txt", "x")
+    assert any(path.name.startswith("stage-") for path in _state(root).iterdir())
+    (root / path).unlink(missing_ok=True)
+    (root / path).write_text("by the user")
     if again:
         disk.broken.clear()
+        fs.write("first.txt", "y")
+        assert not any(path.name.startswith("stage-") for path in _state(root).iterdir())
         fs.restore(savepoint)
         fs.close()
     else:
         abandon(fs, disk)
         HostFilesystem(root).close()
-    assert (root / "a.txt").read_text() == "by the user"
-    (root / "a.txt").write_text("alpha")
-    assert _looks(root) == {**before, "peer.txt": _looks(root)["peer.txt"]}
+    assert (root / path).read_text() == "by the user"
+    assert {**_looks(root), path: 0} == {**before, path: 0}
     assert not _state(root).exists()
 
 
@@ -367,6 +363,17 @@ def test_a_bare_snapshot_below_an_open_call_is_not_restored(root: Path, watch: L
         fs.release(savepoint)
         fs.restore(older)
         assert fs.read("a.txt") == "alpha"
+
+
+def test_a_commit_that_was_made_already_is_made(root: Path) -> None:
+    """A marker that is gone counts as removed, so that a commit can be repeated after an interrupt."""
+    with HostFilesystem(root, watch="scan") as fs:
+        savepoint = fs.savepoint()
+        fs.write("a.txt", "x")
+        (_state(root) / "mirror" / "open").unlink()
+        fs.release(savepoint)
+        fs.write("a.txt", "y")
+    assert (root / "a.txt").read_text() == "y"
 
 
 def test_a_journal_of_the_version_before_is_not_guessed_at(root: Path) -> None:

@@ -101,17 +101,14 @@ class ScanTransactions(Transactions):
         """Undo what a process left that ended in the middle."""
         self._recover(self._mirror)
 
-    def close(self) -> None:
-        """Commit, and give the disk back; the copy stays for the next time."""
-        with self.lock:
-            try:
-                if (self.busy or not self.closed) and not self.disk.foreign:
-                    self._mend()
-                    self._scans.clear()
-                    self._finish()
-            finally:
-                self._mirror.close()
-                super().close()
+    def _keep_all(self) -> None:
+        self._scans.clear()
+        self._finish()
+        super()._keep_all()
+
+    def _give_back(self) -> None:
+        self._mirror.close()  # the copy stays for the next time
+        super()._give_back()
 
     def _mend(self) -> None:
         super()._mend()

@@ -142,11 +142,19 @@ class Transactions:
                 if not self.disk.foreign:
                     self._mend()
                     self.busy = True
-                    self._savepoints.clear()
-                    self._settle()
+                    self._keep_all()
             finally:
-                self.disk.close()
+                self._give_back()
                 self.busy = False
+
+    def _keep_all(self) -> None:
+        """Release all snapshots."""
+        self._savepoints.clear()
+        self._settle()
+
+    def _give_back(self) -> None:
+        """Close what is open."""
+        self.disk.close()
 
     def step(self, mark: Mark) -> HostSnapshot:
         """A snapshot, with the lock held."""
