@@ -19,6 +19,8 @@ from .syscalls import Syscalls
 Operation = Literal["create", "replace", "delete", "move"]
 
 _FILE: Final = "journal"
+_dump = json.JSONEncoder(separators=(",", ":")).encode
+_FIRST: Final = header(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def encode(record: Record) -> bytes:
         record.mode,
         record.times,
     )
-    body = json.dumps(fields, separators=(",", ":")).encode()
+    body = _dump(fields).encode()
     assert len(body) <= LONGEST_VOIDABLE, "paths are much shorter"
     return frame(body)
 
@@ -147,7 +149,7 @@ class Journal:
         data = encode(record)
         if self.end == 0:
             self.floor = 0
-            data = header(0) + data
+            data = _FIRST + data
         self.torn = True
         self._pwrite(data, self.end)
         if self._durable:

@@ -248,11 +248,11 @@ class InMemoryFilesystem(Searching):
             own: list[Write] | None = None  # None: all that was written, so that the old root is the answer
             if mark is None or not mark.savepoint:
                 own = self._restorable(mark)
-                for write in own or ():
-                    writes.note(self._root, write.path, goes=True)
+                for _, path, _ in own or ():
+                    writes.note(self._root, path, True)
             else:
                 if mark.owner is None and len(writes.open) > 1:
-                    writes.claim(*(write.path for write in writes.own(mark)))
+                    writes.claim(*(path for _, path, _ in writes.own(mark)))
                 if mark.shared:
                     own = writes.own(mark)
             if own is None:
@@ -260,8 +260,8 @@ class InMemoryFilesystem(Searching):
                 self._log.rewind(period)
             else:
                 self._root = without(self._root, own)
-                for write in own:
-                    self._log.note(write.path)
+                for _, path, _ in own:
+                    self._log.note(path)
             if mark is not None and mark.savepoint:
                 writes.forget(mark)
 
@@ -278,7 +278,7 @@ class InMemoryFilesystem(Searching):
                 "away. Restore it when that is over, or take a snapshot inside."
             )
         own = writes.own(mark)
-        writes.claim(*(write.path for write in own))
+        writes.claim(*(path for _, path, _ in own))
         return own
 
     def release(self, snapshot: MemorySnapshot, /) -> None:
@@ -300,7 +300,7 @@ class InMemoryFilesystem(Searching):
                 return NOTHING
             if mark is not None and mark.savepoint and mark.shared:
                 own = self._writes.own(mark)
-                old, paths = without(new, own), {write.path for write in own}
+                old, paths = without(new, own), {path for _, path, _ in own}
             else:
                 paths = self._log.since(period)
         return compare(old, new, paths)

@@ -178,11 +178,23 @@ class Transactions:
                 if self._savepoints.collect() or self._unsettled:
                     self._settle()
 
-    def is_covered(self, writer: Owner | None, *, by_savepoint: bool) -> bool:
-        """Whether a live mark, or a savepoint, would undo what that writer does."""
-        return any(
-            mark.covers(writer) for mark in self._savepoints.live if mark.savepoint or not by_savepoint
-        )  # fmt: skip
+    def begin_write(self, paths: tuple[str, ...]) -> bool:
+        """Find out whose write it is and whether it is recorded; whether a savepoint would undo it.
+
+        Raises `ConflictError` when an open call that is not the writer's has changed one of the paths.
+        """
+        writer = self.undo.writer = current_owner()
+        recorded = saved = foreign = False
+        for mark in self._savepoints.live:
+            if mark.owner is writer or mark.covers(writer):
+                recorded = True
+                saved = saved or mark.savepoint
+            elif mark.savepoint:
+                foreign = True
+        self.undo.recording = recorded
+        if foreign:
+            self.refuse_conflicts(writer, paths)
+        return saved
 
     def refuse_conflicts(self, writer: Owner | None, paths: tuple[str, ...]) -> None:
         """Raise `ConflictError` when an open call that is not the writer's has changed one of the paths."""
@@ -272,11 +284,12 @@ class Step:
 class Writing:
     """One operation that changes something: alone, all or nothing, with errors that name the path."""
 
-    __slots__ = ("_paths", "_snapshot", "_start", "_transactions")
+    __slots__ = ("_paths", "_saved", "_snapshot", "_start", "_transactions")
 
     def __init__(self, transactions: Transactions, paths: tuple[str, ...]) -> None:
         self._transactions = transactions
         self._paths = paths
+        self._saved = False
         self._snapshot: HostSnapshot | None = None
         self._start = 0
 
@@ -284,9 +297,7 @@ class Writing:
         all_ = self._transactions
         try:
             all_.tidy()
-            writer = all_.undo.writer = current_owner()
-            all_.undo.recording = all_.is_covered(writer, by_savepoint=False)
-            all_.refuse_conflicts(writer, self._paths)
+            self._saved = all_.begin_write(self._paths)
             all_.busy = True
             all_.disk.acquire()
         except OSError as error:
@@ -327,10 +338,9 @@ class Writing:
     def _seal(self) -> OSError | None:
         """Outside of calls a write is final for a recovery as soon as it is done, whatever snapshots there are."""
         all_ = self._transactions
-        if all_.undo.position > self._start and self._snapshot is None:
+        if not self._saved and self._snapshot is None and all_.undo.position > self._start:
             try:
-                if not all_.is_covered(all_.undo.writer, by_savepoint=True):
-                    all_.seal()
+                all_.seal()
             except OSError as error:
                 return error
         return None

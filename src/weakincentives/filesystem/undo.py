@@ -248,11 +248,10 @@ class UndoLog:
         own = self._own(mark)
         if not own and mark not in self.owed:
             return
-        self._disk.check()
-        if mark not in self.owed:
-            self.owed.append(mark)  # before the first step: from here on nothing may be committed
         self._disk.acquire()
         try:
+            if mark not in self.owed:
+                self.owed.append(mark)  # before the first step: from here on nothing may be committed
             self.mend()
             self._fresh.clear()
             self._watched.clear()
@@ -263,7 +262,7 @@ class UndoLog:
                 self._drop(own.pop())
                 self._garbage += names  # only now: what was staged is the proof for as long as the record is there
             self._disk.journal.sync()
-            self.owed = [other for other in self.owed if not _holds(mark, other)]
+            self.owed = [other for other in self.owed if other is not mark and not _holds(mark, other)]
             self._purge()
         finally:
             self._disk.release()

@@ -6,10 +6,10 @@ possible because overlapping writes of others are refused (`ownership.py`).
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from ..fence import Owner, current_owner
-from .nodes import Directory, Node, lookup, put_back
+from .nodes import Directory, lookup, put_back
 from .ownership import TouchedPaths, conflict
 from .paths import ROOT
 from .savepoints import Mark
@@ -17,13 +17,8 @@ from .savepoints import Mark
 _NEVER: Final = object()
 
 
-class Write(NamedTuple):
-    """One write: whose, where, what was there, and when the directory around it had last changed."""
-
-    owner: Owner | None
-    path: str
-    before: Node | None
-    modified: float
+Write = tuple[Owner | None, str, Directory]
+"""One write: whose, where, and the root before it, in which what was there is still to be found."""
 
 
 @final
@@ -117,9 +112,7 @@ class WriteLog:
                 mark.shared = True
         # A second write of the same owner to the same path changes nothing about what an undo puts there.
         if recording and self._fresh.get(path, _NEVER) is not writer:
-            parent = lookup(root, path.rpartition("/")[0] or ROOT)
-            modified = 0.0 if parent is None else parent.modified
-            self._writes.append(Write(writer, path, lookup(root, path), modified))
+            self._writes.append((writer, path, root))
             self._fresh[path] = writer
         if goes:
             self._fresh.clear()
@@ -127,7 +120,7 @@ class WriteLog:
     def own(self, mark: MemoryMark) -> list[Write]:
         """What the mark covers and has not been undone, oldest first."""
         since = [write for write in self._writes[mark.position :] if write is not None]
-        return [write for write in since if mark.covers(write.owner)]
+        return [write for write in since if mark.covers(write[0])]
 
     def forget(self, mark: MemoryMark) -> None:
         """What the savepoint covers was undone: it is in no root but in those of newer snapshots."""
@@ -137,7 +130,7 @@ class WriteLog:
         if mark.shared:
             for index in range(mark.position, count):
                 write = writes[index]
-                if write is not None and mark.covers(write.owner):
+                if write is not None and mark.covers(write[0]):
                     writes[index] = None
             while len(writes) > mark.position and writes[-1] is None:
                 writes.pop()
@@ -162,16 +155,17 @@ class WriteLog:
         if found is None:
             found = mark.touched = TouchedPaths(mark.position)
         for write in self._writes[found.seen :]:
-            if write is not None and mark.covers(write.owner):
-                found.add(write.path)
+            if write is not None and mark.covers(write[0]):
+                found.add(write[1])
         found.seen = len(self._writes)
         return found
 
 
 def without(root: Directory, writes: list[Write]) -> Directory:
     """The root with these writes undone, newest first."""
-    for write in reversed(writes):
-        root = put_back(root, write.path, write.before, write.modified)
+    for _, path, before in reversed(writes):
+        parent = lookup(before, path.rpartition("/")[0] or ROOT)
+        root = put_back(root, path, lookup(before, path), 0.0 if parent is None else parent.modified)
     return root
 
 
