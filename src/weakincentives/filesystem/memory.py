@@ -136,18 +136,28 @@ class InMemoryFilesystem(Searching):
         data = encode(content)
         path = normalise(path)
         with self._lock:
-            if self._writes.open:
-                self._writes.claim(path)
-            self._store(*put_file(self._root, path, data, self._clock.time()))
+            writes = self._writes
+            if writes.open:
+                writes.claim(path)
+            root, topmost = put_file(self._root, path, data, self._clock.time())
+            if writes.open:
+                writes.note(self._root, topmost)
+            self._root = root
+            self._log.note(topmost)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
         data = encode(content)
         path = normalise(path)
         with self._lock:
-            if self._writes.open:
-                self._writes.claim(path)
-            self._store(*put_file(self._root, path, data, self._clock.time(), append=True))
+            writes = self._writes
+            if writes.open:
+                writes.claim(path)
+            root, topmost = put_file(self._root, path, data, self._clock.time(), append=True)
+            if writes.open:
+                writes.note(self._root, topmost)
+            self._root = root
+            self._log.note(topmost)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """See `Filesystem.delete`."""
@@ -243,6 +253,10 @@ class InMemoryFilesystem(Searching):
         with self._lock:
             root, period = state_of(snapshot, self._log)
             writes, mark = self._writes, snapshot.mark
+            if mark is None and not writes.open:
+                self._root = root
+                self._log.rewind(period)
+                return
             if writes.open:
                 writes.prune()
             own: list[Write] | None = None  # None: all that was written, so that the old root is the answer

@@ -72,9 +72,10 @@ class WriteLog:
     def end(self, mark: MemoryMark) -> None:
         """The savepoint was released."""
         mark.alive = False
-        if self.open and self.open[-1] is mark:  # nearly always
+        if len(self.open) == 1 and self.open[0] is mark and not self._writes and not self._bare:  # most calls
             self.open.pop()
-        self.prune()
+        else:
+            self.prune()
 
     def prune(self) -> None:
         """Forget savepoints that were released or dropped, and with the last of them all writes."""
