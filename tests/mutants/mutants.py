@@ -109,14 +109,14 @@ MUTANTS = [
     Mutant(
         "the lock of the session is not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
         "in_order([*map(lock_of, parts)])",
     ),
     Mutant(
         "the locks of files are not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
-        "in_order([lock_of(session.owner)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session))])",
     ),
     Mutant(
         "writers share",
@@ -145,7 +145,7 @@ MUTANTS = [
     ),
     Mutant(
         "files are not fenced",
-        "runtime/contexts.py",
+        "runtime/call_resources.py",
         "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
         "guarded = self._guarded[resource_type] = found",
     ),
