@@ -39,7 +39,8 @@ class CallResources:
         return resource_type in self._scope
 
     def _fenced(self, resource_type: Any, found: Any) -> Any:
-        if found is None or not _is_filesystem(type(found)):
+        kind: type[Any] = type(found)
+        if not _is_filesystem(kind):
             return found
         if self._guarded is None:
             self._guarded = {}

@@ -253,10 +253,6 @@ class CallPrompt:
         """The resources of the call, as `context.resources`."""
         return self._context.resources
 
-    @property  # so that a handler may ask isinstance(context.prompt, Prompt)
-    def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride, reportImplicitOverride]
-        return type(self._prompt)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._prompt, name)
 

@@ -30,10 +30,10 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock",
-        "cuts", "deadline", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra", "memory", "monotonic", "prompt",
-        "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell",
-        "time", "tools",
+        "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
+        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra", "memory", "monotonic",
+        "prompt", "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id",
+        "tell", "time", "tools",
     )  # fmt: skip
 
     def __init__(
