@@ -39,8 +39,7 @@ class CallResources:
         return resource_type in self._scope
 
     def _fenced(self, resource_type: Any, found: Any) -> Any:
-        kind: type[Any] = type(found)
-        if not _is_filesystem(kind):
+        if not _is_filesystem(found.__class__):
             return found
         if self._guarded is None:
             self._guarded = {}
