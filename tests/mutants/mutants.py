@@ -6,19 +6,11 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-
+from tests.mutants import call_mutants
+from tests.mutants.mutant import Mutant
 
 MUTANTS = [
+    *call_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
