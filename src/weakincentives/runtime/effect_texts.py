@@ -17,6 +17,31 @@ def unknown_text(name: str, why: str, config: IdempotencyConfig) -> str:
     )
 
 
+def running_text(name: str) -> str:
+    """For a call whose handler was given up on and has not ended yet."""
+    return (
+        f"The outcome of '{name}' is unknown: it is still running in this process.\n"
+        "It may yet happen, so do not repeat it in another way. Call it again later with the same arguments to get its "
+        "result."
+    )
+
+
+def ended_text(name: str) -> str:
+    """For a call whose handler succeeded after the call was given up on."""
+    return (
+        f"'{name}' ended just after that, and its effect happened.\n"
+        "Call it again with the same arguments to get its result."
+    )
+
+
+def busy_text(name: str) -> str:
+    """For a call that another process or thread is running."""
+    return (
+        f"The same call of '{name}' is still running elsewhere, so it was not started again.\n"
+        "Its outcome is not known yet. Call it again later with the same arguments to get its result."
+    )
+
+
 def conflict_text(name: str, entry: LedgerEntry) -> str:
     """For a key that belongs to another call."""
     return (
@@ -25,4 +50,4 @@ def conflict_text(name: str, entry: LedgerEntry) -> str:
     )
 
 
-__all__ = ["conflict_text", "unknown_text"]
+__all__ = ["busy_text", "conflict_text", "ended_text", "running_text", "unknown_text"]

@@ -18,11 +18,13 @@ from ..results import ToolResult
 from .call import Admitted, Ran, make
 from .contexts import CallContext, call_context
 from .effect_keys import Asked, asked_for
-from .effect_texts import conflict_text, unknown_text
-from .invoke import NotBegun, internal_error, interrupted
+from .effect_texts import busy_text, conflict_text, ended_text, running_text, unknown_text
+from .handler_watch import HandlerEnd
+from .invoke import NotBegun, ended_late, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import LedgerEntry
 from .ledger.held import Held
+from .ledger.running import is_running_here, keep_claim
 from .ledger.values import pack, unpack
 from .recall import recall_answer
 from .redaction import redact
@@ -38,6 +40,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _AT_ONCE = timedelta(milliseconds=10)
 _SAID_SO = frozenset({"failed", "expanded"})
 """Outcomes by which a handler says that nothing happened."""
+_GAVE_UP = frozenset({"timeout", "deadline", "cancelled"})
+"""Outcomes of calls that did not wait for their handler's end."""
 
 
 @final
@@ -67,6 +71,8 @@ class Once:
             if asked is None:
                 return None
             ledger = self._run.ledger()
+            if is_running_here(ledger, asked.effect_id):
+                return self._still_running()
             if not ledger.blocks:  # the usual answers need no more than this
                 found = ledger.claim(*asked)
                 if isinstance(found, Replay):
@@ -103,6 +109,8 @@ class Once:
                 if settled is not None:
                     return settled
                 continue
+            if is_running_here(self._run.ledger(), asked.effect_id):  # its own call gave up on it meanwhile
+                return self._still_running()
             left = until - time.monotonic()
             if left <= 0:
                 return self._gave_up()
@@ -200,11 +208,10 @@ class Once:
         name, deadline = self._admitted.tool.name, self._run.deadline
         if deadline is not None and deadline.remaining() < _AT_ONCE:
             return Ran(ToolResult.error(f"The deadline has passed, so '{name}' was not run."), "deadline")
-        text = (
-            f"The same call of '{name}' is still running elsewhere, so it was not started again.\n"
-            "Its outcome is not known yet. Call it again later with the same arguments to get its result."
-        )
-        return Ran(ToolResult.error(text), "unknown")
+        return Ran(ToolResult.error(busy_text(name)), "unknown")
+
+    def _still_running(self) -> Ran:
+        return Ran(ToolResult.error(running_text(self._admitted.tool.name)), "unknown")
 
     async def record(self, ran: Ran, savepoint: Savepoint) -> tuple[Ran, CallContext]:
         """Tell the ledger how the handler ended; what that makes of the call, and the context to settle it with.
@@ -218,7 +225,12 @@ class Once:
         try:
             if ran.outcome == "succeeded":
                 return await self._succeeded(held, ran)
-            if ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry":
+            if keep_claim(held, lambda: self._record_late(held)):
+                return self._in_doubt(ran, running_text(self._admitted.tool.name))
+            end = held.watch.take_end()
+            if ran.outcome in _GAVE_UP and end is not None:  # it ended in the moment in which it was given up on
+                return await self._ended_at_last(held, ran, end)
+            if self._nothing_happened(ran):
                 await self._in_ledger(held.forget)
                 return ran
             return await self._doubted(held, ran, savepoint)
@@ -229,6 +241,34 @@ class Once:
             return ran
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
+
+    def _nothing_happened(self, ran: Ran) -> bool:
+        """Whether the call may be tried again: the handler says so, never began, or may be run any number of times."""
+        return ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry"
+
+    def _record_late(self, held: Held) -> None:
+        """Say how a handler ended that was given up on; in a thread of its own, when everything else is over."""
+        end = held.watch.take_end()
+        assert end is not None
+        self._write_end(held, ended_late(end, self._admitted.tool, self._run))
+
+    def _write_end(self, held: Held, real: Ran) -> None:
+        if real.outcome == "succeeded":
+            held.finish(pack(real.result, self._admitted.tool.result_type), self._config.ttl)
+        elif self._nothing_happened(real):
+            held.forget()
+        else:
+            held.doubt(_why(real))
+
+    async def _ended_at_last(self, held: Held, ran: Ran, end: HandlerEnd) -> Ran:
+        """The call was given up on, so it is undone; but the ledger knows how the handler ended."""
+        real = ended_late(end, self._admitted.tool, self._run)
+        if real.outcome != "succeeded" and not self._nothing_happened(real):
+            real = ran  # it was stopped: that, and not what stopped it, is what operators should read
+        await self._in_ledger(lambda: self._write_end(held, real))
+        if real.outcome == "succeeded":
+            return self._in_doubt(ran, ended_text(self._admitted.tool.name))
+        return ran if self._nothing_happened(real) else self._in_doubt(ran)
 
     async def _succeeded(self, held: Held, ran: Ran) -> Ran:
         stored = pack(ran.result, self._admitted.tool.result_type)
@@ -247,14 +287,17 @@ class Once:
     async def _doubted(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
         why = _why(ran)
         await self._in_ledger(lambda: held.doubt(why))
-        name = self._admitted.tool.name
         if ran.outcome == "crashed" and ran.raises is None and self._config.reconcile is not None:
             found = await self._after_crash(held, ran, savepoint)
             if found is not None:
                 return found
-        text = f"{ran.result.message}\n{unknown_text(name, '', self._config)}"
+        return self._in_doubt(ran)
+
+    def _in_doubt(self, ran: Ran, text: str = "") -> Ran:
+        """The same end of the call, saying that its effect may have happened."""
+        text = text or unknown_text(self._admitted.tool.name, "", self._config)
         outcome = "unknown" if ran.outcome in {"crashed", "timeout"} and ran.raises is None else ran.outcome
-        return Ran(ToolResult.error(text), outcome, ran.error, ran.raises)
+        return Ran(ToolResult.error(f"{ran.result.message}\n{text}"), outcome, ran.error, ran.raises)
 
     async def _after_crash(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran | None:
         """The handler raised, so it is over: look the outcome up at once. None leaves it in doubt.

@@ -11,8 +11,9 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from .call import Request, ToolCall, ToolReply
 from .effect_keys import Asked, asked_for
-from .effect_texts import unknown_text
+from .effect_texts import running_text, unknown_text
 from .ledger.effect import LedgerEntry
+from .ledger.running import is_running_here
 from .ledger.values import unpack
 from .run import Run
 from .settle import answer_of
@@ -54,7 +55,10 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
     if asked is None:
         return None
     try:
-        entry = run.ledger().find(asked.effect_id)
+        ledger = run.ledger()
+        if is_running_here(ledger, asked.effect_id):
+            return _unknown(call, running_text(tool.name))
+        entry = ledger.find(asked.effect_id)
         return None if entry is None or not _is_same_call(asked, entry) else _answer(call, tool, entry, run)
     except LedgerError:
         logger.exception("The ledger cannot be read", extra=run.log_extra)
@@ -93,7 +97,11 @@ def _reply(call: ToolCall, tool: Tool[Any, Any], result: ToolResult[Any], outcom
 
 def _in_doubt(call: ToolCall, tool: Tool[Any, Any], why: str) -> ToolReply:
     assert tool.idempotency is not None
-    result: ToolResult[Any] = ToolResult.error(unknown_text(tool.name, why, tool.idempotency))
+    return _unknown(call, unknown_text(tool.name, why, tool.idempotency))
+
+
+def _unknown(call: ToolCall, text: str) -> ToolReply:
+    result: ToolResult[Any] = ToolResult.error(text)
     return ToolReply(call.id, result.message, result, "unknown", is_error=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import final
 
+from ..handler_watch import HandlerWatch
 from .effect import EffectId, ToolEffect
 from .protocol import Ledger
 from .values import StoredResult
@@ -12,15 +13,19 @@ from .values import StoredResult
 
 @final
 class Held:
-    """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises."""
+    """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises.
 
-    __slots__ = ("effect_id", "lease", "ledger", "token")
+    `watch` sees the handler that runs under it, so that the claim is not given up before the handler has ended.
+    """
+
+    __slots__ = ("effect_id", "lease", "ledger", "token", "watch")
 
     def __init__(self, ledger: Ledger, effect_id: EffectId, token: int, lease: float) -> None:
         self.ledger = ledger
         self.effect_id = effect_id
         self.token = token
         self.lease = lease
+        self.watch = HandlerWatch()
 
     @property
     def key(self) -> str:
