@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from ..errors import SchemaError
 from ..prompt.idempotency import IdempotencyConfig
+from .ledger.claims import is_same_tool
 from .ledger.effect import LedgerEntry
+
+INEXACT = "an earlier release recorded a call whose arguments it could not tell from these"
 
 
 def unknown_text(name: str, why: str, config: IdempotencyConfig) -> str:
@@ -42,12 +46,25 @@ def busy_text(name: str) -> str:
     )
 
 
+def no_key_text(name: str, error: SchemaError) -> str:
+    """For params that no key can be made of."""
+    return (
+        f"'{name}' was not run, because its calls cannot be told apart: {error}\n"
+        'Whoever made the tool should say what makes two calls the same: use key_fn, with strategy="custom".'
+    )
+
+
 def conflict_text(name: str, entry: LedgerEntry) -> str:
     """For a key that belongs to another call."""
+    if not is_same_tool(entry.tool_name, name):
+        return (
+            f"The key '{entry.id.key[:200]}' was used before by '{entry.tool_name}', so '{name}' was not run.\n"
+            "Use another key: one key is one call of one tool."
+        )
     return (
         f"The key '{entry.id.key[:200]}' was used before with other arguments, so '{name}' was not run.\n"
         "Repeat the arguments of the first call to get its result, or use another key for something new."
     )
 
 
-__all__ = ["busy_text", "conflict_text", "ended_text", "running_text", "unknown_text"]
+__all__ = ["INEXACT", "busy_text", "conflict_text", "ended_text", "no_key_text", "running_text", "unknown_text"]

@@ -10,15 +10,16 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar, cast, final
 
-from ..errors import LeaseLostError, LedgerError
+from ..errors import LeaseLostError, LedgerError, SchemaError
 from ..prompt.handlers import read_handler
 from ..results import ToolResult
 from .call import Admitted, Ran, make
 from .contexts import CallContext, call_context
-from .effect_keys import Asked, asked_for
-from .effect_texts import busy_text, conflict_text, ended_text, running_text, unknown_text
+from .effect_keys import Asked, Former, asked_for, formerly
+from .effect_texts import INEXACT, busy_text, conflict_text, ended_text, no_key_text, running_text, unknown_text
 from .handler_watch import HandlerEnd
 from .invoke import NotBegun, ended_late, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
@@ -27,7 +28,7 @@ from .ledger.held import Held
 from .ledger.running import is_running_here, keep_claim
 from .ledger.values import pack, unpack
 from .recall import recall_answer
-from .redaction import redact
+from .redaction import described, text_of
 from .run import Run
 from .transactions import Savepoint
 from .waiting import Limits, OutOfTime, Waiting
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _AT_ONCE = timedelta(milliseconds=10)
+_MAX_WHY = 1000
 _SAID_SO = frozenset({"failed", "expanded"})
 """Outcomes by which a handler says that nothing happened."""
 _GAVE_UP = frozenset({"timeout", "deadline", "cancelled"})
@@ -85,19 +87,36 @@ class Once:
             logger.exception("The ledger cannot be used", extra=self._run.log_extra)
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
             return Ran(ToolResult.error(text), "crashed", error)
-        except Exception as error:  # key functions are users' code
-            logger.exception("No key for a call of %s", self._admitted.tool.name, extra=self._run.log_extra)
-            return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
+        except Exception as error:  # noqa: BLE001 - key functions are users' code
+            return self._no_key(error)
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
 
-    async def _claim(self, asked: Asked) -> Ran | None:
+    def _no_key(self, error: Exception) -> Ran:
+        name = self._admitted.tool.name
+        logger.error("No key for a call of %s", name, exc_info=error, extra=self._run.log_extra)
+        if isinstance(error, SchemaError) and self._config.key_fn is None:
+            return Ran(ToolResult.error(no_key_text(name, error)), "invalid", error)
+        return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
+
+    async def _claim(self, own: Asked) -> Ran | None:
         until, pause = time.monotonic() + self._patience(), _FIRST_PAUSE
+        former = await self._former(own)
+        if former is not None and not former.exact:
+            return self._unknown(INEXACT)
+        asked = own if former is None else former.asked
         while True:
+            if is_running_here(self._run.ledger(), asked.effect_id):  # also one that was given up on while we waited
+                return self._still_running()
             found = await self._ask(asked)
             if isinstance(found, Claimed):
-                self._hold(asked, found.token)
-                return None
+                if asked is own:
+                    self._hold(own, found.token)
+                    return None
+                # The former row has expired just now. Claims are made under new keys only, so that all make the same.
+                await self._in_ledger(partial(self._run.ledger().forget, asked.effect_id, found.token))
+                asked = own
+                continue
             if isinstance(found, Replay):
                 return self._replay(found)
             if isinstance(found, Conflict):
@@ -109,13 +128,24 @@ class Once:
                 if settled is not None:
                     return settled
                 continue
-            if is_running_here(self._run.ledger(), asked.effect_id):  # its own call gave up on it meanwhile
-                return self._still_running()
             left = until - time.monotonic()
             if left <= 0:
                 return self._gave_up()
             await self._waiting.pause(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _former(self, own: Asked) -> Former | None:
+        """The call as an earlier release recorded it; None when there is no such row."""
+        ledger = self._run.ledger()
+        former = formerly(own, self._admitted.request, self._run) if ledger.former_keys else None
+        if former is None:
+            return None
+        entry = await self._in_ledger(partial(ledger.find, former.asked.effect_id))
+        if entry is None:
+            return None
+        # Under a custom key, which is the same in both, only the hash tells whether the row is a former one.
+        is_former = former.asked.effect_id != own.effect_id or entry.params_hash == former.asked.params_hash
+        return former if is_former else None
 
     async def _ask(self, asked: Asked) -> Claim:
         ledger = self._run.ledger()
@@ -144,8 +174,7 @@ class Once:
         if config.reconcile is None and config.on_exception != "retry":
             text = "The outcome of %s is unknown (%s); `wink ledger` settles it"
             logger.warning(text, entry.id.text, entry.why, extra=self._run.log_extra)
-            why = entry.why if not self._run.hide_errors else "an earlier call did not end as it should"
-            return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, config)), "unknown")
+            return self._unknown(entry.why if not self._run.hide_errors else "an earlier call did not end as it should")
         ledger = self._run.ledger()
         token = await self._in_ledger(lambda: ledger.take_over(asked.effect_id, entry.token, asked.lease))
         if token is None:
@@ -159,8 +188,8 @@ class Once:
         try:
             result = await self._look_up(held)
         except BaseException as error:
-            why = "the lookup did not end in time" if isinstance(error, OutOfTime) else f"the lookup raised {error!r}"
-            await self._in_ledger(lambda: held.doubt(redact(why)))
+            why = "did not end in time" if isinstance(error, OutOfTime) else f"raised {described(error)}"
+            await self._in_ledger(lambda: held.doubt(_storable(f"the lookup {why}")))
             if not isinstance(error, Exception):
                 raise
             logger.exception("Looking up the outcome of %s failed", held.key, extra=self._run.log_extra)
@@ -174,9 +203,9 @@ class Once:
         result = cast(ToolResult[Any], result)
         if result.success:
             return await self._found(held, result)
-        why = result.message
-        await self._in_ledger(lambda: held.doubt(why))
-        return Ran(ToolResult.error(unknown_text(name, why, self._config)), "unknown")
+        why = text_of(result.message)
+        await self._in_ledger(lambda: held.doubt(_storable(why)))
+        return self._unknown(why)
 
     async def _look_up(self, held: Held) -> Any:
         assert self._config.reconcile is not None
@@ -210,6 +239,9 @@ class Once:
             return Ran(ToolResult.error(f"The deadline has passed, so '{name}' was not run."), "deadline")
         return Ran(ToolResult.error(busy_text(name)), "unknown")
 
+    def _unknown(self, why: str, error: BaseException | None = None) -> Ran:
+        return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, self._config)), "unknown", error)
+
     def _still_running(self) -> Ran:
         return Ran(ToolResult.error(running_text(self._admitted.tool.name)), "unknown")
 
@@ -234,7 +266,7 @@ class Once:
                 await self._in_ledger(held.forget)
                 return ran
             return await self._doubted(held, ran, savepoint)
-        except LedgerError:
+        except Exception:  # a ledger that cannot be used; it is no reason to undo what happened
             logger.exception(
                 "How %s ended could not be recorded; it will count as unknown", held.key, extra=self._run.log_extra
             )
@@ -258,7 +290,7 @@ class Once:
         elif self._nothing_happened(real):
             held.forget()
         else:
-            held.doubt(_why(real))
+            held.doubt(_storable(_why(real)))
 
     async def _ended_at_last(self, held: Held, ran: Ran, end: HandlerEnd) -> Ran:
         """The call was given up on, so it is undone; but the ledger knows how the handler ended."""
@@ -281,12 +313,11 @@ class Once:
         except LeaseLostError as error:
             logger.exception("%s took longer than its lease, and was taken over", held.key, extra=self._run.log_extra)
             why = "it took longer than its lease, and somebody else took it over"
-            return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, self._config)), "unknown", error)
+            return self._unknown(why, error)
         return ran
 
     async def _doubted(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
-        why = _why(ran)
-        await self._in_ledger(lambda: held.doubt(why))
+        await self._in_ledger(lambda: held.doubt(_storable(_why(ran))))
         if ran.outcome == "crashed" and ran.raises is None and self._config.reconcile is not None:
             found = await self._after_crash(held, ran, savepoint)
             if found is not None:
@@ -331,7 +362,12 @@ def _why(ran: Ran) -> str:
         return "the deadline passed while it was running"
     if ran.outcome == "cancelled":
         return "it was cancelled while it was running"
-    return redact(f"the handler raised {type(ran.error).__name__}: {ran.error}")[:1000].replace("\x00", "")
+    return "it did not say how it ended" if ran.error is None else f"the handler raised {described(ran.error)}"
+
+
+def _storable(why: str) -> str:
+    """Short, and text that every database can hold."""
+    return why[:_MAX_WHY].replace("\x00", "").encode("utf-8", "backslashreplace").decode()
 
 
 __all__ = ["Once", "recall_answer"]

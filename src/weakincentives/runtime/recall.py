@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from ..errors import LedgerError
@@ -10,8 +11,9 @@ from ..prompt.events import Outcome, ToolInvoked
 from ..prompt.tool import Tool
 from ..results import ToolResult
 from .call import Request, ToolCall, ToolReply
-from .effect_keys import Asked, asked_for
-from .effect_texts import running_text, unknown_text
+from .effect_keys import Asked, asked_for, formerly
+from .effect_texts import INEXACT, running_text, unknown_text
+from .ledger.claims import is_same_tool
 from .ledger.effect import LedgerEntry
 from .ledger.running import is_running_here
 from .ledger.values import unpack
@@ -49,7 +51,8 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
         return None
     tool = bound.tool
     try:
-        asked = asked_for(Request(call, bound, tool.parse(call.arguments or "{}")), run)
+        request = Request(call, bound, tool.parse(call.arguments or "{}"))
+        asked = asked_for(request, run)
     except Exception:  # noqa: BLE001 - refused arguments, or a key function that raises: without a key nothing ran
         return None
     if asked is None:
@@ -58,8 +61,8 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
         ledger = run.ledger()
         if is_running_here(ledger, asked.effect_id):
             return _unknown(call, running_text(tool.name))
-        entry = ledger.find(asked.effect_id)
-        return None if entry is None or not _is_same_call(asked, entry) else _answer(call, tool, entry, run)
+        entry = _find(asked, request, run)
+        return None if entry is None else _answer(call, tool, entry, run)
     except LedgerError:
         logger.exception("The ledger cannot be read", extra=run.log_extra)
         return _in_doubt(call, tool, "the ledger cannot be read")
@@ -73,8 +76,22 @@ def _recorded(call: ToolCall, run: Run) -> ToolInvoked | None:
     return None
 
 
+def _find(asked: Asked, request: Request, run: Run) -> LedgerEntry | None:
+    """The call's row; under its former key if it has none under its own."""
+    ledger = run.ledger()
+    entry = ledger.find(asked.effect_id)
+    if entry is not None and _is_same_call(asked, entry):
+        return entry
+    former = formerly(asked, request, run) if ledger.former_keys else None
+    entry = None if former is None else ledger.find(former.asked.effect_id)
+    if former is None or entry is None or not _is_same_call(former.asked, entry):
+        return None
+    return entry if former.exact else replace(entry, state="unknown", effect=None, why=INEXACT)
+
+
 def _is_same_call(asked: Asked, entry: LedgerEntry) -> bool:
-    return not asked.strict_params or asked.params_hash == entry.params_hash
+    same_params = not asked.strict_params or asked.params_hash == entry.params_hash
+    return same_params and is_same_tool(entry.tool_name, asked.tool_name)
 
 
 def _answer(call: ToolCall, tool: Tool[Any, Any], entry: LedgerEntry, run: Run) -> ToolReply:
