@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -310,6 +311,25 @@ def test_a_lost_lease_lets_others_in_but_not_this_process(ledger: Ledger) -> Non
         wait_for(lambda: not is_running_here(ledger, entry.id))
     assert stuck.effects == ["A"]
     assert ledger.entries() == []
+
+
+def test_until_its_end_is_recorded_it_counts_as_running(tmp_path: Path) -> None:
+    """Somebody else is writing just then; in between nobody may take the call for one that can run."""
+    stuck, path = Stuck(), tmp_path / "ledger.db"
+    with SqliteEffectLedger(path) as ledger, executor(stuck.sync, ledger) as run:
+        run.execute(refund())
+        (entry,) = ledger.entries()
+        writer = sqlite3.connect(path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
+        stuck.go.set()
+        wait_for(lambda: stuck.effects)
+        time.sleep(0.1)
+        assert is_running_here(ledger, entry.id)
+        assert STILL in run.execute(refund()).text
+        writer.execute("ROLLBACK")
+        writer.close()
+        over(ledger)
+        assert run.execute(refund()).outcome == "replayed"
 
 
 def test_who_waits_for_a_call_that_is_given_up_on_is_told_at_once(ledger: Ledger) -> None:
