@@ -24,7 +24,7 @@ from weakincentives.errors import NoEffect
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import EffectLedger, IdempotencyConfig, Ledger, Session, SqliteEffectLedger, ToolCall
 from weakincentives.runtime.ledger import Busy, LedgerEntry
-from weakincentives.runtime.ledger.running import is_running_here
+from weakincentives.runtime.ledger.running import running_here
 from weakincentives.runtime.once import recall_answer
 
 _ids = itertools.count()
@@ -114,7 +114,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 def over(ledger: Ledger) -> None:
     """Wait until the handler has ended and the ledger knows how."""
-    wait_for(lambda: not any(is_running_here(ledger, entry.id) for entry in ledger.entries()))
+    wait_for(lambda: not any(running_here(ledger, entry.id) for entry in ledger.entries()))
     wait_for(lambda: all(entry.state != "started" for entry in ledger.entries()))
 
 
@@ -308,7 +308,7 @@ def test_a_lost_lease_lets_others_in_but_not_this_process(ledger: Ledger) -> Non
         time.sleep(0.1)
         assert STILL in run.execute(refund()).text
         stuck.go.set()
-        wait_for(lambda: not is_running_here(ledger, entry.id))
+        wait_for(lambda: not running_here(ledger, entry.id))
     assert stuck.effects == ["A"]
     assert ledger.entries() == []
 
@@ -324,7 +324,7 @@ def test_until_its_end_is_recorded_it_counts_as_running(tmp_path: Path) -> None:
         stuck.go.set()
         wait_for(lambda: stuck.effects)
         time.sleep(0.1)
-        assert is_running_here(ledger, entry.id)
+        assert running_here(ledger, entry.id)
         assert STILL in run.execute(refund()).text
         writer.execute("ROLLBACK")
         writer.close()
@@ -372,6 +372,20 @@ def test_one_that_ends_while_it_is_cancelled_is_recorded_at_once(ledger: Ledger)
     assert effects == ["A"]
 
 
+def test_another_call_under_its_custom_key_conflicts(ledger: Ledger) -> None:
+    """It is not this one that is still running: other params and another tool are told whose key it is."""
+    stuck = Stuck()
+    config = IdempotencyConfig(scope="shop", strategy="custom", key_fn=lambda _: "k")
+    with executor(stuck.sync, ledger, config) as run:
+        run.execute(refund())
+        assert run.execute(ToolCall("other", "refund", '{"order": "B"}')).outcome == "conflict"
+        assert recall_answer(ToolCall("unseen", "refund", '{"order": "C"}'), run._run) is None
+        assert STILL in run.execute(refund()).text
+        stuck.go.set()
+        over(ledger)
+    assert stuck.effects == ["A"]
+
+
 def test_what_is_recalled_of_it_is_that_it_runs(ledger: Ledger) -> None:
     """A conversation that goes on meanwhile is told the same."""
     stuck = Stuck()
@@ -396,7 +410,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_handler(tmp_path: Path) ->
         (entry,) = ledger.entries()
         child = os.fork()
         if child == 0:
-            os._exit(0 if not is_running_here(ledger, entry.id) and _is_started(ledger, entry) else 1)
+            os._exit(0 if not running_here(ledger, entry.id) and _is_started(ledger, entry) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         stuck.go.set()
         over(ledger)

@@ -135,7 +135,7 @@ MUTANTS = {
     "a ttl may leave the calendar": Mutant(EFFECT, "ttl is None or ttl > MAX_TTL", "ttl is None"),
     "expired successes are found": Mutant(SQL, "row is None or row.expired else row.entry()", "row is None else row.entry()"),
     "the claim of an abandoned handler is dropped": Mutant(
-        ONCE, "if keep_claim(held, lambda: self._record_late(held)):", "if False:", tests="abandoned"
+        ONCE, "ran.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held))", "False", tests="abandoned"
     ),
     "a handler that still runs is not remembered": Mutant(RUNNING, "    _running[key] = held\n", "", tests="abandoned"),
     "an abandoned handler's lease is not extended": Mutant(RUNNING, "        held.beat()\n", "        pass\n", tests="abandoned"),
@@ -163,7 +163,7 @@ MUTANTS = {
     "zones count": Mutant(CANONICAL, "str((value - _EPOCH) // _MICROSECOND).encode()", "value.isoformat().encode()", tests="canonical"),
     "parts have no length": Mutant(CANONICAL, '        made.append(len(part).to_bytes(8, "big"))\n', "", tests="canonical"),
     "classes of records do not count": Mutant(CANONICAL, "        parts = [head]\n", '        parts = [b""]\n', tests="canonical"),
-    "enums are their values": Mutant(CANONICAL, "_text(value.name)))", "_encode(value.value)))", tests="canonical"),
+    "classes of enums do not count": Mutant(CANONICAL, "(_text(type(value).__qualname__), _text(value.name))", "(_text(value.name),)", tests="canonical"),
     "secrets all look alike": Mutant(CANONICAL, "_encode(value.get_secret_value())", "_text(str(value))", tests="canonical"),
     "extra fields do not count": Mutant(CANONICAL, "        if more:\n", "        if False:\n", tests="canonical"),
     "any class will do": Mutant("prompt/key_types.py", "if cls not in _UNIONS and not _is_known(cls):", "if False:", tests="types"),

@@ -10,6 +10,7 @@ from ..prompt.serialised_keys import is_exact, serialised_hash
 from .call import Request
 from .ledger.effect import EffectId, storable
 from .ledger.purity import is_pure
+from .ledger.running import running_here
 from .run import Run
 
 _REMEMBERED_KEYS = 256
@@ -54,6 +55,14 @@ def asked_for(request: Request, run: Run) -> Asked | None:
     return asked
 
 
+def runs_here(asked: Asked, run: Run) -> bool:
+    """Whether a handler of this very call, one that was given up on, still runs in this process."""
+    held = running_here(run.ledger(), asked.effect_id)
+    if held is None or held.tool_name != asked.tool_name:
+        return False
+    return not asked.strict_params or held.params_hash == asked.params_hash
+
+
 def _digest(params: Any, config: IdempotencyConfig) -> str:
     """The hash of all params; empty when they cannot be compared, which a custom key does without."""
     try:
@@ -91,4 +100,4 @@ def formerly(asked: Asked, request: Request, run: Run) -> Former | None:
     return Former(asked._replace(effect_id=effect_id, params_hash=digest), is_exact(params, tool.parse))
 
 
-__all__ = ["Asked", "Former", "asked_for", "formerly"]
+__all__ = ["Asked", "Former", "asked_for", "formerly", "runs_here"]

@@ -18,14 +18,14 @@ from ..prompt.handlers import read_handler
 from ..results import ToolResult
 from .call import Admitted, Ran, make
 from .contexts import CallContext, call_context
-from .effect_keys import Asked, Former, asked_for, formerly
+from .effect_keys import Asked, Former, asked_for, formerly, runs_here
 from .effect_texts import INEXACT, busy_text, conflict_text, ended_text, no_key_text, running_text, unknown_text
 from .handler_watch import HandlerEnd
 from .invoke import NotBegun, ended_late, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import LedgerEntry
 from .ledger.held import Held
-from .ledger.running import is_running_here, keep_claim
+from .ledger.running import keep_claim
 from .ledger.values import pack, unpack
 from .recall import recall_answer
 from .redaction import described, text_of
@@ -73,7 +73,7 @@ class Once:
             if asked is None:
                 return None
             ledger = self._run.ledger()
-            if is_running_here(ledger, asked.effect_id):
+            if runs_here(asked, self._run):
                 return self._still_running()
             if not ledger.blocks:  # the usual answers need no more than this
                 found = ledger.claim(*asked)
@@ -106,7 +106,7 @@ class Once:
             return self._unknown(INEXACT)
         asked = own if former is None else former.asked
         while True:
-            if is_running_here(self._run.ledger(), asked.effect_id):  # also one that was given up on while we waited
+            if runs_here(asked, self._run):  # also one that was given up on while we waited
                 return self._still_running()
             found = await self._ask(asked)
             if isinstance(found, Claimed):
@@ -164,7 +164,9 @@ class Once:
 
     def _hold(self, asked: Asked, token: int) -> Held:
         self._asked = asked
-        self._held = held = Held(self._run.ledger(), asked.effect_id, token, asked.lease)
+        self._held = held = Held(
+            self._run.ledger(), asked.effect_id, token, asked.lease, asked.tool_name, asked.params_hash
+        )
         self._context.hold(held)
         return held
 
@@ -257,7 +259,7 @@ class Once:
         try:
             if ran.outcome == "succeeded":
                 return await self._succeeded(held, ran)
-            if keep_claim(held, lambda: self._record_late(held)):
+            if ran.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held)):
                 return self._in_doubt(ran, running_text(self._admitted.tool.name))
             end = held.watch.take_end()
             if ran.outcome in _GAVE_UP and end is not None:  # it ended in the moment in which it was given up on

@@ -6,16 +6,14 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from ..errors import LedgerError
 from ..prompt.events import Outcome, ToolInvoked
 from ..prompt.tool import Tool
 from ..results import ToolResult
 from .call import Request, ToolCall, ToolReply
-from .effect_keys import Asked, asked_for, formerly
+from .effect_keys import Asked, asked_for, formerly, runs_here
 from .effect_texts import INEXACT, running_text, unknown_text
 from .ledger.claims import is_same_tool
 from .ledger.effect import LedgerEntry
-from .ledger.running import is_running_here
 from .ledger.values import unpack
 from .run import Run
 from .settle import answer_of
@@ -46,7 +44,7 @@ def recall_answer(call: ToolCall, run: Run) -> ToolReply | None:
 
 
 def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
-    bound = run.tools.get(call.name)
+    bound = run.tools.get(call.name) if isinstance(call.name, str) else None
     if bound is None or bound.tool.idempotency is None:
         return None
     tool = bound.tool
@@ -58,12 +56,11 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
     if asked is None:
         return None
     try:
-        ledger = run.ledger()
-        if is_running_here(ledger, asked.effect_id):
+        if runs_here(asked, run):
             return _unknown(call, running_text(tool.name))
         entry = _find(asked, request, run)
         return None if entry is None else _answer(call, tool, entry, run)
-    except LedgerError:
+    except Exception:  # a ledger that cannot be used
         logger.exception("The ledger cannot be read", extra=run.log_extra)
         return _in_doubt(call, tool, "the ledger cannot be read")
 

@@ -15,13 +15,18 @@ from .values import StoredResult
 class Held:
     """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises.
 
+    `tool_name` and `params_hash` say which call it is, where several share a key.
     `watch` sees the handler that runs under it, so that the claim is not given up before the handler has ended.
     """
 
-    __slots__ = ("effect_id", "lease", "ledger", "token", "watch")
+    __slots__ = ("effect_id", "lease", "ledger", "params_hash", "token", "tool_name", "watch")
 
-    def __init__(self, ledger: Ledger, effect_id: EffectId, token: int, lease: float) -> None:
+    def __init__(  # noqa: PLR0917 - what a claim took, and what it got
+        self, ledger: Ledger, effect_id: EffectId, token: int, lease: float, tool_name: str, params_hash: str
+    ) -> None:
         self.ledger = ledger
+        self.tool_name = tool_name
+        self.params_hash = params_hash
         self.effect_id = effect_id
         self.token = token
         self.lease = lease

@@ -18,20 +18,20 @@ _BEATS_PER_LEASE = 3
 _LONGEST_BEAT = 3600.0
 
 _running: dict[tuple[int, EffectId], Held] = {}
-"""By ledger and call. `Held` keeps its ledger alive, so that the ledger's id stays its own."""
+"""By ledger and key. `Held` keeps its ledger alive, so that the ledger's id stays its own."""
 
 os.register_at_fork(after_in_child=_running.clear)  # the handlers are the parent's, and so are the claims
 
 
-def is_running_here(ledger: Ledger, effect_id: EffectId) -> bool:
-    """Whether a handler that was given up on still runs under this claim in this process."""
-    return bool(_running) and (id(ledger), effect_id) in _running
+def running_here(ledger: Ledger, effect_id: EffectId) -> Held | None:
+    """The claim of a handler that was given up on and still runs in this process; None when there is none."""
+    return _running.get((id(ledger), effect_id)) if _running else None
 
 
 def keep_claim(held: Held, settle: Callable[[], None]) -> bool:
     """Keep a claim, its lease extended, until its handler ends; then `settle` says in the ledger how it ended.
 
-    Both happen in a thread that ends with the handler. Meanwhile `is_running_here` is true, also when the lease is
+    Both happen in a thread that ends with the handler. Meanwhile `running_here` gives it, also when the lease is
     lost: another process may take the call over then, this one does not. False when the handler is not running.
     """
     ended = Event()
@@ -44,6 +44,7 @@ def keep_claim(held: Held, settle: Callable[[], None]) -> bool:
         thread.start()
     except RuntimeError:  # the interpreter is going down: the lease will run out, which means the same
         logger.warning("The claim of %s cannot be kept any longer", held.key)
+        _running.pop(key, None)
     return True
 
 
@@ -71,4 +72,4 @@ def _beat(held: Held) -> bool:
     return True
 
 
-__all__ = ["is_running_here", "keep_claim"]
+__all__ = ["keep_claim", "running_here"]
