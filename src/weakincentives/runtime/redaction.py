@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _MASK = "[masked]"
+_MAX_CHARS = 64 * 1024
+"""What is read of an exception's text: some carry a whole file."""
 
 # Every repetition is bounded and no part begins with one, so that no text, however long and odd, takes long.
 _SECRETS = re.compile(
@@ -36,16 +38,22 @@ def redact(text: str) -> str:
     return _SECRETS.sub(_replacement, text)
 
 
-def text_of(error: BaseException) -> str:
-    """What the exception says; nothing when it cannot say it."""
+def text_of(value: object) -> str:
+    """What an exception says, or another value of somebody else's making; nothing when it cannot say it."""
     try:
-        return str(error)
+        return str(value)
     except Exception:  # noqa: BLE001 - its class is somebody else's code
         return ""
+
+
+def described(error: BaseException) -> str:
+    """An exception for operators: its class and what it says, with credentials masked."""
+    text = text_of(error)[:_MAX_CHARS]
+    return redact(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def _replacement(match: re.Match[str]) -> str:
     return f"{match['scheme'] or match['name'] or ''}{_MASK}"
 
 
-__all__ = ["redact", "text_of"]
+__all__ = ["described", "redact", "text_of"]
