@@ -465,7 +465,8 @@ def test_a_call_that_cannot_be_undone(caplog: pytest.LogCaptureFixture) -> None:
     (event,) = world.events
     assert (event.outcome, event.success) == ("crashed", False)
     assert event.rendered_output == "The call failed and could not be undone completely."
-    assert event.error is caught.value
+    assert event.error is not None
+    assert (event.error.type_name, event.error.text) == ("weakincentives.errors.RollbackError", str(caught.value))
     assert "could not be restored" in caplog.text
 
 

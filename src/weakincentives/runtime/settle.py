@@ -14,6 +14,7 @@ from ..results import ToolResult
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
 from .contexts import CallContext
 from .invoke import internal_error, interrupted
+from .redaction import recorded
 from .reply import reply_text
 from .run import Run
 from .transactions import Savepoint
@@ -154,9 +155,10 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
     result, outcome, error, _ = ran
     duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
+    kept = None if error is None else recorded(error)
     return tool_invoked(
         call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
-        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, error,
+        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, kept,
     )  # fmt: skip
 
 
