@@ -10,20 +10,21 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeVar, cast, final
+from typing import Any, Literal, TypeVar, cast, final
 
 from ..errors import LeaseLostError, LedgerError
 from ..prompt.handlers import read_handler
-from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..results import ToolResult
 from .call import Admitted, Ran, make
 from .contexts import CallContext, call_context
+from .effect_keys import Asked, asked_for
+from .effect_texts import conflict_text, unknown_text
 from .invoke import NotBegun, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
-from .ledger.effect import EffectId, LedgerEntry, storable
+from .ledger.effect import LedgerEntry
 from .ledger.held import Held
-from .ledger.purity import is_pure
 from .ledger.values import pack, unpack
+from .recall import recall_answer
 from .redaction import redact
 from .run import Run
 from .transactions import Savepoint
@@ -35,19 +36,8 @@ T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _AT_ONCE = timedelta(milliseconds=10)
-_REMEMBERED_KEYS = 256
 _SAID_SO = frozenset({"failed", "expanded"})
 """Outcomes by which a handler says that nothing happened."""
-
-
-class Asked(NamedTuple):
-    """What a call is in the ledger, as its claim takes it."""
-
-    effect_id: EffectId
-    tool_name: str
-    params_hash: str
-    lease: float
-    strict_params: bool
 
 
 @final
@@ -73,7 +63,7 @@ class Once:
         A duplicate of a running call waits for that one's result. No exception leaves this.
         """
         try:
-            asked = _asked(self._admitted, self._config, self._run)
+            asked = asked_for(self._admitted.request, self._run)
             if asked is None:
                 return None
             ledger = self._run.ledger()
@@ -105,7 +95,7 @@ class Once:
             if isinstance(found, Replay):
                 return self._replay(found)
             if isinstance(found, Conflict):
-                return Ran(ToolResult.error(_conflict(self._admitted.tool.name, found.entry)), "conflict")
+                return Ran(ToolResult.error(conflict_text(self._admitted.tool.name, found.entry)), "conflict")
             if isinstance(found, Doubt):
                 settled = await self._settle(asked, found.entry)
                 if settled == "run":
@@ -147,7 +137,7 @@ class Once:
             text = "The outcome of %s is unknown (%s); `wink ledger` settles it"
             logger.warning(text, entry.id.text, entry.why, extra=self._run.log_extra)
             why = entry.why if not self._run.hide_errors else "an earlier call did not end as it should"
-            return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, config)), "unknown")
+            return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, config)), "unknown")
         ledger = self._run.ledger()
         token = await self._in_ledger(lambda: ledger.take_over(asked.effect_id, entry.token, asked.lease))
         if token is None:
@@ -166,7 +156,9 @@ class Once:
             if not isinstance(error, Exception):
                 raise
             logger.exception("Looking up the outcome of %s failed", held.key, extra=self._run.log_extra)
-            return Ran(ToolResult.error(_unknown(name, "it could not be looked up", self._config)), "unknown", error)
+            return Ran(
+                ToolResult.error(unknown_text(name, "it could not be looked up", self._config)), "unknown", error
+            )
         if result is None:
             return "run"
         if not isinstance(result, ToolResult):
@@ -176,7 +168,7 @@ class Once:
             return await self._found(held, result)
         why = result.message
         await self._in_ledger(lambda: held.doubt(why))
-        return Ran(ToolResult.error(_unknown(name, why, self._config)), "unknown")
+        return Ran(ToolResult.error(unknown_text(name, why, self._config)), "unknown")
 
     async def _look_up(self, held: Held) -> Any:
         assert self._config.reconcile is not None
@@ -249,7 +241,7 @@ class Once:
         except LeaseLostError as error:
             logger.exception("%s took longer than its lease, and was taken over", held.key, extra=self._run.log_extra)
             why = "it took longer than its lease, and somebody else took it over"
-            return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, self._config)), "unknown", error)
+            return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, self._config)), "unknown", error)
         return ran
 
     async def _doubted(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
@@ -260,7 +252,7 @@ class Once:
             found = await self._after_crash(held, ran, savepoint)
             if found is not None:
                 return found
-        text = f"{ran.result.message}\n{_unknown(name, '', self._config)}"
+        text = f"{ran.result.message}\n{unknown_text(name, '', self._config)}"
         outcome = "unknown" if ran.outcome in {"crashed", "timeout"} and ran.raises is None else ran.outcome
         return Ran(ToolResult.error(text), outcome, ran.error, ran.raises)
 
@@ -288,30 +280,6 @@ class Once:
         return step() if not self._run.ledger().blocks else await self._waiting.call(step)
 
 
-def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | None:
-    """The call's key and the hash of its params, worked out once for equal params."""
-    tool, params = admitted.tool, admitted.request.params
-    if config.strategy == "none":
-        return None
-    arguments = admitted.request.call.arguments
-    # Equal arguments are equal params, unless the type runs code of its own; then what counts is what it made.
-    same = arguments if type(arguments) is str and is_pure(tool.params_type) else params_hash(params).encode()
-    text = (tool.name, same)
-    known: Asked | None = run.asked.get(text)
-    if known is not None and config.key_fn is None:
-        return known
-    key = config.key_for(tool.name, params)
-    assert key is not None
-    effect_id = EffectId(storable(key), run.session_id if config.scope == "session" else "")
-    digest = params_hash(params) if known is None else known.params_hash
-    lease = config.lease.total_seconds() + (tool.timeout or 0.0)
-    asked = Asked(effect_id, tool.name, digest, lease, config.strategy == "custom")
-    if len(run.asked) >= _REMEMBERED_KEYS:
-        run.asked.clear()
-    run.asked[text] = asked
-    return asked
-
-
 def _why(ran: Ran) -> str:
     """For operators: what happened instead of an end."""
     if ran.outcome == "timeout":
@@ -323,21 +291,4 @@ def _why(ran: Ran) -> str:
     return redact(f"the handler raised {type(ran.error).__name__}: {ran.error}")[:1000].replace("\x00", "")
 
 
-def _unknown(name: str, why: str, config: IdempotencyConfig) -> str:
-    said = f"The outcome of '{name}' is unknown" + (f": {why.rstrip('.')}." if why else ".")
-    if config.reconcile is not None:
-        return f"{said}\nIt may have happened. Call it again with the same arguments to have that looked up first."
-    return (
-        f"{said}\nIt may have happened, so do not repeat it. Check first, with another tool or by asking a person, "
-        "and go on from what you find."
-    )
-
-
-def _conflict(name: str, entry: LedgerEntry) -> str:
-    return (
-        f"The key '{entry.id.key[:200]}' was used before with other arguments, so '{name}' was not run.\n"
-        "Repeat the arguments of the first call to get its result, or use another key for something new."
-    )
-
-
-__all__ = ["Once"]
+__all__ = ["Once", "recall_answer"]

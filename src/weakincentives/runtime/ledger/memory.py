@@ -113,6 +113,12 @@ class EffectLedger:
             row.state, row.why = "unknown", why
             return True
 
+    def find(self, effect_id: EffectId) -> LedgerEntry | None:
+        """As `Ledger.find`."""
+        with self._lock:
+            row = self._get(effect_id)
+            return None if row is None or self._has_expired(row) else self._entry(effect_id, row)
+
     def entries(self, state: State | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         with self._lock:

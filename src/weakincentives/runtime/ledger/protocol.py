@@ -68,6 +68,15 @@ class Ledger(Protocol):
         """Say that it may have happened; False when the row is not this token's."""
         ...
 
+    # Reading, which claims and changes nothing.
+
+    def find(self, effect_id: EffectId) -> LedgerEntry | None:
+        """What is known of one call, at this moment; None when nothing is, or a success that has expired.
+
+        A started row whose lease has run out (`lease_left` is zero or less) is shown as it is: it counts as unknown.
+        """
+        ...
+
     # For operators.
 
     def entries(self, state: State | None = None) -> list[LedgerEntry]:

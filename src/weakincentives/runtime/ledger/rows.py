@@ -67,11 +67,16 @@ class Row(NamedTuple):
     lease_left: float
     now: float
 
+    @property
+    def expired(self) -> bool:
+        """Whether it is a success that is not remembered any more."""
+        return self.expires_at is not None and self.expires_at <= self.now
+
     def verdict(self, params_hash: str, strict_params: bool) -> Verdict:
         """What it means for a new claim."""
         return judge(
             self.state,
-            expired=self.expires_at is not None and self.expires_at <= self.now,
+            expired=self.expired,
             same_params=not strict_params or self.params_hash == params_hash,
             lease_left=self.lease_left,
         )

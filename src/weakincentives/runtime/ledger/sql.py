@@ -147,6 +147,11 @@ class SqlLedger(ABC):
         )
         return self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token, why=why)) > 0
 
+    def find(self, effect_id: EffectId) -> LedgerEntry | None:
+        """As `Ledger.find`."""
+        row = self._read(lambda work: _row(work, effect_id))
+        return None if row is None or row.expired else row.entry()
+
     def entries(self, state: State | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         statement = f"{_SELECT} WHERE CAST(:state AS TEXT) IS NULL OR state = :state ORDER BY started_at, token"
@@ -187,7 +192,7 @@ class SqlLedger(ABC):
         if not rows:
             return None
         row = Row(*rows[0])
-        if row.expires_at is not None and row.expires_at <= row.now:
+        if row.expired:
             self._delete(f"{_REMEMBERED} AND NOT {_CURRENT}", key=key, session_id=session_id)
             return None
         return row.effect()
