@@ -12,6 +12,7 @@ MAX_TRACE_CHARS = 16 * 1024
 """How much of a formatted traceback the log keeps: the beginning and, most of it, the end."""
 
 _MAX_PART_CHARS = 64 * 1024
+_MAX_ENDED_CHARS = 2_000
 _MAX_FRAMES = 50
 _KEPT_HEAD = 4 * 1024
 
@@ -56,6 +57,13 @@ def recorded(error: BaseException) -> RecordedError:
     return RecordedError.of(error, "" if expected else _trace(error))
 
 
+def ended_text(error: BaseException) -> str:
+    """What the answers to open calls say of the exception that ended their evaluation: masked, and not much of it."""
+    return (
+        f"The evaluation ended: {redact(text_of(error)[:_MAX_PART_CHARS])[:_MAX_ENDED_CHARS] or type(error).__name__}"
+    )
+
+
 def _trace(error: BaseException) -> str:
     try:
         parts = traceback.format_exception(error, limit=-_MAX_FRAMES)
@@ -74,4 +82,4 @@ def _replacement(match: re.Match[str]) -> str:
     return f"{match['scheme'] or match['name'] or ''}{_MASK}"
 
 
-__all__ = ["MAX_TRACE_CHARS", "recorded", "redact", "text_of"]
+__all__ = ["MAX_TRACE_CHARS", "ended_text", "recorded", "redact", "text_of"]

@@ -21,8 +21,6 @@ from .ledger.protocol import Ledger
 from .locks import CallLock
 from .transactions import Savepoint, locks_of
 
-_REMEMBERED_IDS = 1024
-
 
 @final
 class Run:
@@ -108,35 +106,30 @@ class Run:
 
 @final
 class CallMemory:
-    """Which ids were answered lately, and how often the last call was repeated."""
+    """Which ids were brought to this run, and how often the last call was repeated.
 
-    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_older", "_repeats")
+    Every id is kept as long as the run: a call that was answered is never run again. That is one entry per call, and
+    its text is the one the log holds as well.
+    """
+
+    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_repeats")
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
-        self._older: dict[str, int] = {}
         self._numbers = count()
         self._name: object = None
         self._arguments: object = None
         self._repeats = 0
 
-    def begin_turn(self) -> None:
-        """Forget the ids: they are the model's, unique within one turn."""
-        self._ids, self._older = {}, {}
-
     def knows(self, call_id: str) -> bool:
-        """Whether the id is remembered."""
-        return call_id in self._ids or call_id in self._older
+        """Whether a call with this id was brought."""
+        return call_id in self._ids
 
     def is_new(self, call_id: str) -> bool:
-        """Remember an id; False when it was there already. A thousand and more are remembered."""
-        ids, number = self._ids, next(self._numbers)
+        """Remember an id; False when it was there already."""
+        number = next(self._numbers)
         # One step, so that of two threads with one id only one is first.
-        if ids.setdefault(call_id, number) != number or call_id in self._older:
-            return False
-        if len(ids) >= _REMEMBERED_IDS:
-            self._older, self._ids = ids, {}
-        return True
+        return self._ids.setdefault(call_id, number) == number
 
     def repeats(self, name: str, arguments: object) -> int:
         """How many times in a row exactly this was asked for, this time included."""
