@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, final
 
 from ..budget import BudgetTracker
@@ -15,6 +13,7 @@ from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
+from .call_memory import CallMemory
 from .cuts import CutResults
 from .ledger.default import session_ledger
 from .ledger.protocol import Ledger
@@ -104,52 +103,4 @@ class Run:
         return self._ledger
 
 
-@final
-class CallMemory:
-    """Which ids were brought to this run, and how often the last call was repeated.
-
-    Every id is kept as long as the run: a call that was answered is never run again. That is one entry per call, and
-    its text is the one the log holds as well.
-    """
-
-    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_repeats")
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-        self._numbers = count()
-        self._name: object = None
-        self._arguments: object = None
-        self._repeats = 0
-
-    def knows(self, call_id: str) -> bool:
-        """Whether a call with this id was brought."""
-        return call_id in self._ids
-
-    def is_new(self, call_id: str) -> bool:
-        """Remember an id; False when it was there already."""
-        number = next(self._numbers)
-        # One step, so that of two threads with one id only one is first.
-        return self._ids.setdefault(call_id, number) == number
-
-    def repeats(self, name: str, arguments: object) -> int:
-        """How many times in a row exactly this was asked for, this time included."""
-        if arguments is not None and type(arguments) is not str:
-            arguments = _as_text(arguments)
-        if arguments == self._arguments and name == self._name:
-            self._repeats += 1
-        else:
-            self._name, self._arguments, self._repeats = name, arguments, 1
-        return self._repeats
-
-
-def _as_text(arguments: object) -> object:
-    """Arguments that can be compared later, whatever their owner does with them; equal to nothing if they cannot."""
-    if isinstance(arguments, bytes):
-        return arguments
-    try:
-        return json.dumps(arguments, sort_keys=True, default=dict)
-    except Exception:  # noqa: BLE001 - a mapping of somebody else's making
-        return object()
-
-
-__all__ = ["CallMemory", "Run"]
+__all__ = ["Run"]
