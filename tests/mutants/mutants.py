@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.mutants.answer_mutants import ANSWER_MUTANTS
+
 
 class Mutant(NamedTuple):
-    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`."""
+    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`; `first` is the test file to begin with."""
 
     name: str
     file: str
     old: str
     new: str
+    first: str = ""
 
 
 MUTANTS = [
@@ -167,12 +170,6 @@ MUTANTS = [
         "runtime/parse.py",
         "if not run.memory.is_new(call_id):",
         "if not run.memory.is_new(call_id) and False:",
-    ),
-    Mutant(
-        "ids are never forgotten in a new turn",
-        "runtime/run.py",
-        "        self._ids, self._older = {}, {}\n\n",
-        "        pass\n\n",
     ),
     Mutant(
         "a missing id is let through",
@@ -361,7 +358,12 @@ MUTANTS = [
     ),
     # Cut results.
     Mutant("results are not capped", "runtime/reply.py", "if len(text) > tool.max_result_chars:", "if False:"),
-    Mutant("refusals are not capped", "runtime/settle.py", "if len(text) > DEFAULT_MAX_RESULT_CHARS:", "if False:"),
+    Mutant(
+        "refusals are not capped",
+        "runtime/settle.py",
+        "run.cuts.capped_for(name, call_id, refused.text)",
+        "refused.text",
+    ),
     Mutant("texts are kept for ever", "runtime/cuts.py", "while len(self._texts) > 1 and (", "while False and ("),
     # Native tools.
     Mutant(
@@ -377,6 +379,8 @@ MUTANTS = [
         'Ran(result, "succeeded")',
     ),
 ]
+
+MUTANTS += [Mutant(*fault) for fault in ANSWER_MUTANTS]
 
 EQUIVALENT: dict[str, str] = {}
 """Mutants that no test can notice, and why."""

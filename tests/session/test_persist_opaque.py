@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -87,7 +87,7 @@ def test_an_opaque_value_is_refused_unless_it_may_be_marked() -> None:
 def test_what_a_mark_looks_like(saved: Any, loaded: Any) -> None:
     """The smallest part that cannot be saved is replaced by the name of its type; everything else comes back."""
     session = Session()
-    kind: type[Any] = type(saved)
+    kind = cast(type[Any], type(saved))
     session[kind].seed([saved, replaced(saved)])
     text = session.to_json(on_opaque="mark")
     assert '"k"' not in text
