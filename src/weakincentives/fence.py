@@ -1,14 +1,18 @@
-"""Fences: how handles are made worthless once their call is over.
+"""Fences revoke the handles of a call once it is over; owners say which call a write belongs to.
 
 Every write through a handle of a call happens inside its fence (`with fence: ...`). Closing the fence waits for
 the write under way, so that a rollback that follows can miss nothing, and makes every later write raise.
+
+A rollback undoes the writes of its own savepoint and no others. Which savepoint a write belongs to is found through a
+context variable; a fence sets it for writes from threads that a handler started without its context.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 from threading import RLock
-from typing import final
+from typing import Any, final
 
 from .errors import ReadOnlyError, StaleCallError
 
@@ -17,18 +21,65 @@ Guard = AbstractContextManager[object, None]
 
 
 @final
+class Owner:
+    """Stands for one savepoint: the writes made inside it are its own. Compared by identity.
+
+    `around` is the owner it is nested in. `holder` is the savepoint while that is open, and None before and after:
+    dropping it at the end leaves no reference cycle behind. `ended` is set when a tool call ended before its
+    handler did: to the locks of what took part in it.
+    """
+
+    __slots__ = ("around", "ended", "holder")
+
+    def __init__(self, around: Owner | None = None) -> None:
+        self.around = around
+        self.holder: Any = None
+        self.ended: tuple[Any, ...] = ()
+
+    def inside(self, other: Owner) -> bool:
+        """Whether this is `other`, or nested in it."""
+        owner: Owner | None = self
+        while owner is not None:
+            if owner is other:
+                return True
+            owner = owner.around
+        return False
+
+
+_current: ContextVar[Owner | None] = ContextVar("weakincentives_owner", default=None)
+nearest_owner = _current.get
+"""The owner that this code was started in, even if that has ended; None outside of savepoints."""
+enter_owner = _current.set
+leave_owner = _current.reset
+
+
+def current_owner() -> Owner | None:
+    """The innermost open savepoint around this code, or None.
+
+    Ended ones are passed over: a context may outlive the call that it was copied in.
+    """
+    owner = _current.get()
+    while owner is not None and owner.holder is None:
+        owner = owner.around
+    return owner
+
+
+@final
 class Fence:
     """Open while its call runs; closed for ever afterwards. Safe to use from any thread.
 
     Args:
         around: the guard of a call that this one was made in; what that refuses, this one does too.
+        owner: what writes inside the fence belong to, unless they are made in a savepoint nested in it.
     """
 
-    __slots__ = ("_around", "_lock", "_reason")
+    __slots__ = ("_around", "_entered", "_lock", "_owner", "_reason")
 
-    def __init__(self, around: Guard | None = None) -> None:
+    def __init__(self, around: Guard | None = None, owner: Owner | None = None) -> None:
         self._around = around
+        self._owner = owner
         self._lock = RLock()
+        self._entered: list[Token[Owner | None] | None] = []
         self._reason: str | None = None
 
     def __enter__(self) -> None:
@@ -36,13 +87,24 @@ class Fence:
             self._around.__enter__()
         self._lock.acquire()
         if self._reason is not None:
-            self.__exit__()
+            self._lock.release()
+            if self._around is not None:
+                self._around.__exit__(None, None, None)
             raise StaleCallError(
                 f"This call is over ({self._reason}), so its handle changes nothing any more. "
                 "Do all work before the handler returns."
             )
+        owner = self._owner
+        if owner is not None:
+            current = current_owner()
+            is_own = current is owner or (current is not None and current.inside(owner))
+            self._entered.append(None if is_own else _current.set(owner))
 
     def __exit__(self, *exc: object) -> None:
+        if self._owner is not None:
+            before = self._entered.pop()
+            if before is not None:
+                _current.reset(before)
         self._lock.release()
         if self._around is not None:
             self._around.__exit__(None, None, None)
@@ -75,4 +137,6 @@ class ReadOnlyGuard:
         return None
 
 
-__all__ = ["Fence", "Guard", "ReadOnlyGuard"]
+__all__ = [
+    "Fence", "Guard", "Owner", "ReadOnlyGuard", "current_owner", "enter_owner", "leave_owner", "nearest_owner"
+]  # fmt: skip

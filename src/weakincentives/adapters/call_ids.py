@@ -11,6 +11,7 @@ from ..prompt.events import ToolInvoked
 from ..prompt.history import CallIndex
 from ..runtime.call import MAX_ID_CHARS
 from ..session import Session
+from ..session.session import root_of
 from .exchange import ModelTurn
 from .transcript import CallMessage, Message, ModelMessage
 
@@ -101,10 +102,11 @@ _indexes: WeakKeyDictionary[Session, CallIndex[set[str]]] = WeakKeyDictionary()
 
 def _ids_in_log(session: Session) -> set[str]:
     """The ids of all calls in the session's log, worked out once for each of them. Not to be changed."""
+    owner = root_of(session)
     with _lock:
-        index = _indexes.get(session.owner)
+        index = _indexes.get(owner)
         if index is None:
-            index = _indexes[session.owner] = CallIndex(set[str], _add)
+            index = _indexes[owner] = CallIndex(set[str], _add)
     return index.ask(session, lambda ids: ids)
 
 

@@ -10,13 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
-from contextvars import ContextVar, Token
+from contextvars import Token
 from threading import TIMEOUT_MAX, Lock
 from time import monotonic
 from typing import Any, Protocol, final
 from weakref import ref
 
-from ..fence import Guard
+from ..fence import Guard, Owner, current_owner, enter_owner, leave_owner
 
 
 class LockTimeout(Exception):  # noqa: N818 - an event, not a fault
@@ -168,29 +168,24 @@ class Holding:
     `locks` are `in_order`; those that a call around this one holds are left to it. Released, it can be taken again.
     """
 
-    __slots__ = ("_held", "_inner", "_locks", "_outer", "_shared", "_token", "call")
+    __slots__ = ("_held", "_inner", "_locks", "_outer", "_shared", "_token", "call", "owner")
 
     call: Guarded
     """The call that holds them; set by who runs it."""
 
+    owner: Owner
+    """Stands for it in the log of writes; current in its context while the locks are held."""
+
     _inner: CallLock
-    _token: Token[Holding | None] | None
+    _token: Token[Owner | None] | None
 
     def __init__(self, locks: tuple[CallLock, ...]) -> None:
-        outer = current_holding()
-        if outer is not None:
-            outer = outer.living()
-        self._outer = outer
-        self._locks = locks if outer is None else outer.inside(locks)
+        around = current_owner()
+        self.owner = Owner(around)
+        self._outer: Holding | None = None if around is None else around.holder
+        self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
         self._token = None
-
-    def living(self) -> Holding | None:
-        """This, or what is around it and still held: a call may have ended in another context than it began in."""
-        holding: Holding | None = self
-        while holding is not None and not holding._held:
-            holding = holding._outer
-        return holding
 
     def holds(self, lock: CallLock) -> bool:
         """Whether this call, or one around it, has the lock and is still running."""
@@ -220,9 +215,14 @@ class Holding:
         outer = self._outer
         if outer is None or not self._locks or self._locks[-1] is not getattr(outer, "_inner", None):
             return None
-        while outer is not None and not hasattr(outer, "call"):
-            outer = outer._outer
-        return None if outer is None else outer.call.guard()
+        return outer.guard()
+
+    def guard(self) -> Guard | None:
+        """The guard of the call that holds this, or of the nearest call around it; None outside of calls."""
+        holding: Holding | None = self
+        while holding is not None and not hasattr(holding, "call"):
+            holding = holding._outer
+        return None if holding is None else holding.call.guard()
 
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
@@ -234,10 +234,12 @@ class Holding:
                     self._drop(self._locks[:taken])
                     return False
                 taken += 1
-            self._token = _current.set(self)
+            self._token = enter_owner(self.owner)
             self._held = True
+            self.owner.holder = self
         except BaseException:  # Ctrl-C
             self._held = False
+            self.owner.holder = None
             self._drop(self._locks[:taken])
             raise
         return True
@@ -264,7 +266,8 @@ class Holding:
             self._drop(self._locks[:taken])
             raise
         self._held = True
-        self._token = _current.set(self)
+        self.owner.holder = self
+        self._token = enter_owner(self.owner)
 
     async def atake(self, shared: bool, seconds: float | None = None) -> None:
         """Like `take`, without blocking the event loop; a cancelled wait leaves none taken."""
@@ -290,18 +293,20 @@ class Holding:
             self._drop(self._locks[:taken])
             raise
         self._held = True
-        self._token = _current.set(self)
+        self.owner.holder = self
+        self._token = enter_owner(self.owner)
 
     def let_go(self) -> None:
         """Release everything; doing it twice does nothing."""
         if not self._held:
             return
         self._held = False
+        self.owner.holder = None
         try:
             if self._token is not None:
-                _current.reset(self._token)
+                leave_owner(self._token)
         except ValueError:  # taken in another context, as harnesses with hooks do
-            _current.set(self._outer)
+            enter_owner(self.owner.around)
         finally:
             for lock in self._locks:
                 lock.release(self._shared)
@@ -319,9 +324,4 @@ def _number(lock: CallLock) -> int:
     return lock.number
 
 
-_current: ContextVar[Holding | None] = ContextVar("weakincentives_holding", default=None)
-current_holding = _current.get
-"""What the call around this code holds, or None."""
-
-
-__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "current_holding", "in_order", "lock_of"]
+__all__ = ["CallLock", "Guarded", "Holding", "LockTimeout", "in_order", "lock_of"]
