@@ -6,11 +6,12 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from tests.mutants import call_mutants
+from tests.mutants import answer_mutants, call_mutants
 from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     *call_mutants.MUTANTS,
+    *answer_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
@@ -159,12 +160,6 @@ MUTANTS = [
         "runtime/parse.py",
         "if not run.memory.is_new(call_id):",
         "if not run.memory.is_new(call_id) and False:",
-    ),
-    Mutant(
-        "ids are never forgotten in a new turn",
-        "runtime/run.py",
-        "        self._ids, self._older = {}, {}\n\n",
-        "        pass\n\n",
     ),
     Mutant(
         "a missing id is let through",
@@ -351,7 +346,12 @@ MUTANTS = [
     ),
     # Cut results.
     Mutant("results are not capped", "runtime/reply.py", "if len(text) > tool.max_result_chars:", "if False:"),
-    Mutant("refusals are not capped", "runtime/settle.py", "if len(text) > DEFAULT_MAX_RESULT_CHARS:", "if False:"),
+    Mutant(
+        "refusals are not capped",
+        "runtime/settle.py",
+        "run.cuts.capped_for(name, call_id, refused.text)",
+        "refused.text",
+    ),
     Mutant("texts are kept for ever", "runtime/cuts.py", "while len(self._texts) > 1 and (", "while False and ("),
     # Native tools.
     Mutant(
