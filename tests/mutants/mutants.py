@@ -158,8 +158,8 @@ MUTANTS = [
     Mutant(
         "an id may come twice",
         "runtime/parse.py",
-        "if not run.memory.is_new(call_id):",
-        "if not run.memory.is_new(call_id) and False:",
+        "if refused is not None:",
+        "if refused is not None and not refused.duplicate:",
     ),
     Mutant(
         "a missing id is let through",
@@ -183,13 +183,13 @@ MUTANTS = [
     ),
     Mutant(
         "repetitions are not stopped",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "repeats >= tool.max_repeats:",
         "repeats > 10 * tool.max_repeats:",
     ),
     Mutant(
         "repetitions are stopped too early",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "repeats >= tool.max_repeats:",
         "repeats + 1 >= tool.max_repeats:",
     ),
@@ -295,7 +295,7 @@ MUTANTS = [
     Mutant("handles do not end", "runtime/settle.py", "        context.end(ran.outcome)\n", "        pass\n"),
     Mutant(
         "unexpected exceptions are no errors",
-        "runtime/settle.py",
+        "runtime/answers.py",
         'frozenset({"crashed", "undone", "unknown"})',
         'frozenset({"undone", "unknown"})',
     ),
