@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any, final
 
 from .errors import ReadOnlyError, StaleCallError
+from .interrupts import current_shield
 
 Guard = AbstractContextManager[object, None]
 """What a handle enters around each write; entering raises when the write is not allowed."""
@@ -81,6 +82,15 @@ class Fence:
         self._reason: str | None = None
 
     def __enter__(self) -> None:
+        shield = current_shield()
+        shield.depth += 1  # a write is our own code: an interrupt waits until the fence is left
+        try:
+            self._enter()
+        except BaseException:
+            shield.depth -= 1
+            raise
+
+    def _enter(self) -> None:
         if self._around is not None:
             self._around.__enter__()
         self._lock.acquire()
@@ -99,13 +109,19 @@ class Fence:
             self._entered.append(None if is_own else _current.set(owner))
 
     def __exit__(self, *exc: object) -> None:
-        if self._owner is not None:
-            before = self._entered.pop()
-            if before is not None:
-                _current.reset(before)
-        self._lock.release()
-        if self._around is not None:
-            self._around.__exit__(None, None, None)
+        shield = current_shield()
+        try:
+            if self._owner is not None:
+                before = self._entered.pop()
+                if before is not None:
+                    _current.reset(before)
+            self._lock.release()
+            if self._around is not None:
+                self._around.__exit__(None, None, None)
+            while shield.noted and shield.depth == 1:
+                shield.deliver()
+        finally:
+            shield.depth -= 1
 
     @property
     def closed(self) -> bool:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Self, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
+from ..interrupts import (
+    MAIN,
+    current_shield,
+    find_handlers,
+    install,
+    remove,
+    shielded,
+    shielded_run,
+    unshielded,
+    wait_until_done,
+)
 from ..prompt.events import ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
@@ -64,6 +75,7 @@ class ToolExecutor:
         _install_policies(rendered, session)
         self._resources = prompt.resources
         self._entered = False
+        self._shielded = False
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._lock = Lock()
         self._run = Run(
@@ -111,19 +123,58 @@ class ToolExecutor:
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
         """Answer a call without running it: one event, outcome `cancelled`."""
-        return conclude(call, Refused("cancelled", text), self._run)
+        with shielded():
+            return conclude(call, Refused("cancelled", text), self._run)
 
     def execute(self, call: ToolCall) -> ToolReply:
         """Run one call and answer it."""
         if not self._entered:
             self._enter()
-        return drive(dispatch(call, self._run, BLOCKING))
+        shield = current_shield()
+        depth = shield.depth
+        shield.depth = depth + 1
+        try:
+            if self._shielded or shield is not MAIN:
+                return drive(dispatch(call, self._run, BLOCKING))
+            return self._execute_alone(call)
+        finally:
+            try:
+                while shield.noted and not depth:
+                    shield.deliver()
+            finally:
+                shield.depth = depth
+
+    def _execute_alone(self, call: ToolCall) -> ToolReply:
+        """A call outside of a `with`: our signal handlers are installed for it, and removed after it."""
+        install()
+        try:
+            return drive(dispatch(call, self._run, BLOCKING))
+        finally:
+            remove()
 
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
         if not self._entered:
             await self._aenter()
-        return await dispatch(call, self._run, AWAITING)
+        shield = current_shield()
+        shield.depth += 1
+        try:
+            if self._shielded or shield is not MAIN:
+                return await dispatch(call, self._run, AWAITING)
+            return await self._aexecute_alone(call)
+        finally:
+            try:
+                while shield.noted and shield.depth == 1:
+                    shield.deliver()
+            finally:
+                shield.depth -= 1
+
+    async def _aexecute_alone(self, call: ToolCall) -> ToolReply:
+        install()
+        try:
+            return await dispatch(call, self._run, AWAITING)
+        finally:
+            remove()
 
     def execute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
@@ -138,21 +189,22 @@ class ToolExecutor:
         if not self._entered:
             self._enter()
         calls = list(calls)
-        if len(calls) == 1:  # as below; most turns are like this
-            return [self._execute_only(calls[0], on_call, on_reply)]
-        turn = _Turn(calls, self._run, on_call, on_reply)
-        for batch in turn.batches():
-            if len(batch) == 1:
-                turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
-                continue
-            running = [
-                Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
-                for call, before, done in _chained(batch)
-            ]
-            for call, threaded in zip(batch, running, strict=True):
-                turn.wait(threaded.future)
-                turn.take(call, threaded.future.result)
-        return turn.finish()
+        with shielded_run(self._shielded):
+            if len(calls) == 1:  # as below; most turns are like this
+                return [self._execute_only(calls[0], on_call, on_reply)]
+            turn = _Turn(calls, self._run, on_call, on_reply)
+            for batch in turn.batches():
+                if len(batch) == 1:
+                    turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
+                    continue
+                running = [
+                    Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
+                    for call, before, done in _chained(batch)
+                ]
+                for call, threaded in zip(batch, running, strict=True):
+                    turn.wait(threaded.future)
+                    turn.take(call, threaded.future.result)
+            return turn.finish()
 
     def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
         self._run.memory.begin_turn()
@@ -180,33 +232,40 @@ class ToolExecutor:
     ) -> list[ToolReply]:
         """Like `execute_all`, for async code."""
         await self._aenter()
-        turn = _Turn(calls, self._run, on_call, on_reply)
-        for batch in turn.batches():
-            if len(batch) == 1:
-                await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
-                continue
-            tasks = [
-                asyncio.ensure_future(_asettling(done, self._run, call, before))
-                for call, before, done in _chained(batch)
-            ]
-            try:
-                await asyncio.wait(tasks)
-            except asyncio.CancelledError:  # all of them are stopped, each is answered
-                for task in tasks:
-                    task.cancel()
-            for call, task in zip(batch, tasks, strict=True):
-                await turn.atake(call, task)
-        return turn.finish()
+        with shielded_run(self._shielded):
+            turn = _Turn(calls, self._run, on_call, on_reply)
+            for batch in turn.batches():
+                if len(batch) == 1:
+                    await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
+                    continue
+                tasks = [
+                    asyncio.ensure_future(_asettling(done, self._run, call, before))
+                    for call, before, done in _chained(batch)
+                ]
+                try:
+                    await unshielded(asyncio.wait(tasks))
+                except asyncio.CancelledError:  # all of them are stopped, each is answered
+                    for task in tasks:
+                        task.cancel()
+                for call, task in zip(batch, tasks, strict=True):
+                    await turn.atake(call, unshielded(task))
+            return turn.finish()
 
     def close(self) -> None:
         """Close what the evaluation's resources built; closing twice does nothing."""
-        if self._left():
-            self._resources.__exit__(None, None, None)
+        try:
+            if self._left():
+                self._resources.__exit__(None, None, None)
+        finally:
+            self._unshield()
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
-        if self._left():
-            await self._resources.__aexit__(None, None, None)
+        try:
+            if self._left():
+                await self._resources.__aexit__(None, None, None)
+        finally:
+            self._unshield()
 
     def _left(self) -> bool:
         with self._lock:
@@ -218,17 +277,33 @@ class ToolExecutor:
             if not self._entered:
                 self._resources.__enter__()
                 self._entered = True
+                find_handlers()
 
     async def _aenter(self) -> None:
         if not self._entered:
             await self._resources.__aenter__()
             with self._lock:
                 first, self._entered = not self._entered, True
+            find_handlers()
             if not first:  # another task or thread was quicker
                 await self._resources.__aexit__(None, None, None)
 
+    def _shield(self) -> None:
+        """Stand in front of the signal handlers for as long as the `with` lasts; see `interrupts`."""
+        with shielded():
+            if not self._shielded:
+                find_handlers()
+                self._shielded = install()
+
+    def _unshield(self) -> None:
+        with shielded():
+            if self._shielded:
+                self._shielded = False
+                remove()
+
     def __enter__(self) -> Self:
         self._enter()
+        self._shield()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -236,6 +311,7 @@ class ToolExecutor:
 
     async def __aenter__(self) -> Self:
         await self._aenter()
+        self._shield()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -284,6 +360,7 @@ class _Turn:
         if self._on_call is not None:
             for call in batch:
                 self._on_call(call)
+        self._look()
         if batch and self._ended is None:
             yield batch
             return
@@ -294,12 +371,21 @@ class _Turn:
     def wait(self, future: Future[ToolReply]) -> None:
         """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
         try:
-            wait([future])
+            wait_until_done(future)
         except BaseException as error:
             if self._ended is not None:
                 raise
             self._ended = error
-            wait([future])
+            wait_until_done(future)
+
+    def _look(self) -> None:
+        """An interrupt that came while our own code ran ends the turn here, between two calls."""
+        shield = current_shield()
+        try:
+            while shield.noted:
+                shield.deliver()
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
+            self._ended = self._ended or error
 
     def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
         try:
@@ -334,6 +420,7 @@ class _Turn:
                 self._ended = self._ended or error
 
     def finish(self) -> list[ToolReply]:
+        self._look()
         if self._ended is not None:
             raise self._ended
         return self.replies
@@ -387,10 +474,11 @@ def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]
 
 
 async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
-    try:
-        return await dispatch(call, run, AWAITING, before)
-    finally:
-        done.set_result(None)
+    with shielded():  # a task of its own begins at depth zero
+        try:
+            return await dispatch(call, run, AWAITING, before)
+        finally:
+            done.set_result(None)
 
 
 __all__ = ["ToolExecutor"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self, final
 
+from ..interrupts import shielded_run
 from ..prompt.changes import Changes
 from ..session import Session
 from .transactions import CompositeSnapshot, Resources, Savepoint, context_of
@@ -29,23 +30,28 @@ class Transaction:
         """Whether the changes stayed; None while it is open."""
 
     def __enter__(self) -> Self:
-        self._savepoint.open()
+        with shielded_run():
+            self._savepoint.open()
+            self._savepoint.outlive_task()
         return self
 
     async def __aenter__(self) -> Self:
-        await self._savepoint.aopen()
+        with shielded_run():
+            await self._savepoint.aopen()
+            self._savepoint.outlive_task()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self.committed = error is None and (self._validate is None or bool(self._validate()))
-        except BaseException:
-            self.committed = False
-            raise
-        finally:
-            if self.committed:
-                self._savepoint.keep()
-            self._savepoint.close()
+        with shielded_run():
+            try:
+                self.committed = error is None and (self._validate is None or bool(self._validate()))
+            except BaseException:
+                self.committed = False
+                raise
+            finally:
+                if self.committed:
+                    self._savepoint.keep()
+                self._savepoint.close()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.__exit__(kind, error, trace)

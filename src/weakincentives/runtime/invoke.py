@@ -14,6 +14,7 @@ from ..errors import (
     ToolError,
     VisibilityExpansionRequired,
 )
+from ..interrupts import current_shield
 from ..prompt.events import Outcome
 from ..prompt.handlers import read_handler
 from ..prompt.tool import Tool
@@ -42,12 +43,19 @@ def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable
     tool = admitted.tool
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return None
+    shield = current_shield()
+    depth = shield.depth
     try:
         if run.has_eager_tools:
             context.scope().__enter__()
+        while shield.noted:  # interrupted before the handler began
+            shield.deliver()
+        shield.depth = 0
         result: Any = tool.call(admitted.request.params, context)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        shield.depth = depth  # the first statement, here and below: see interrupts.py
         return _raised(error, tool, run)
+    shield.depth = depth
     if type(result) is ToolResult and result.success:
         return make(Ran, (result, "succeeded", None, None))  # pyright: ignore[reportUnknownArgumentType]
     return result if inspect.isawaitable(result) else _ended(result, tool, run)  # pyright: ignore[reportUnknownArgumentType]

@@ -145,6 +145,7 @@ class PendingToolTracker:
                 "Wait for its result, then call it again.",
                 params=request.params,
             )
+        savepoint.outlive_task()  # hooks of a harness run in tasks of their own
         return savepoint
 
     def _is_writing(self) -> bool:

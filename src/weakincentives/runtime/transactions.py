@@ -175,10 +175,14 @@ class Savepoint(Holding):
                 self.undo()
         finally:
             self._session_snapshot = None  # dropping it is releasing it
-            if self._parts:
-                _release_parts(self._parts, self._log_extra)
+            try:
+                if self._parts:
+                    _release_parts(self._parts, self._log_extra)
+            finally:
                 self._parts = ()
-            self.let_go()
+                self.let_go()
+
+    _close = close  # what is done for a call that cannot do it itself
 
 
 def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
@@ -255,11 +259,17 @@ def _release(session: Session, snapshot: CompositeSnapshot) -> None:
 
 
 def _release_parts(parts: tuple[tuple[Any, Any], ...], log_extra: LogExtra = None) -> None:
+    """Each is released, whatever the others did; an interrupt among them is raised after the last."""
+    interrupt: BaseException | None = None
     for part, taken in reversed(parts):
         try:
             part.release(taken)
         except Exception:  # participants are users' code; what is released is not needed any more
             logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
+        except BaseException as error:  # noqa: BLE001 - raised when the round is over
+            interrupt = error if interrupt is None else interrupt
+    if interrupt is not None:
+        raise interrupt
 
 
 def _file_changes(parts: Iterable[tuple[Any, Any]], log_extra: LogExtra) -> FileChanges | None:

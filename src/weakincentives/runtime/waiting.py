@@ -6,11 +6,10 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from time import sleep
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
+from ..interrupts import run_loop, unshielded, wait_until_done
 from ..prompt.events import Outcome
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
@@ -129,13 +128,13 @@ class Blocking:
         return answer.get()
 
     async def turn(self, before: Future[None]) -> None:
-        before.result()
+        wait_until_done(before)
 
     async def call(self, function: Callable[[], T]) -> T:
         return function()
 
     async def pause(self, seconds: float) -> None:
-        sleep(seconds)  # noqa: ASYNC251 - these coroutines run in plain threads
+        wait_until_done(Future(), seconds)  # unlike `sleep` it ends when an interrupt is to be delivered
 
 
 @final
@@ -151,7 +150,7 @@ class Awaiting:
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
-        result = await awaitable
+        result = await unshielded(awaitable)
         if task is not None and task.cancelling() > before:  # the handler swallowed it
             raise asyncio.CancelledError
         return result
@@ -175,18 +174,18 @@ class Awaiting:
 
     async def turn(self, before: Future[None]) -> None:
         # Shielded: cancelling the wait must not cancel what the call before will set.
-        await asyncio.shield(asyncio.wrap_future(before))
+        await unshielded(asyncio.shield(asyncio.wrap_future(before)))
 
     async def call(self, function: Callable[[], T]) -> T:
         future = asyncio.wrap_future(Threaded(function).future)
         try:
-            return await asyncio.shield(future)
+            return await unshielded(asyncio.shield(future))
         except asyncio.CancelledError:
-            await asyncio.wait({future})
+            await unshielded(asyncio.wait({future}))
             raise
 
     async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await unshielded(asyncio.sleep(seconds))
 
 
 BLOCKING: Waiting = Blocking()
@@ -195,28 +194,25 @@ AWAITING: Waiting = Awaiting()
 
 def _result(threaded: Threaded, seconds: float | None) -> Any:
     try:
-        return threaded.future.result(seconds)
-    except FutureTimeout:
-        if threaded.future.done():  # it ended in the last moment, or raised a TimeoutError of its own
-            return threaded.future.result()
-        if threaded.abandon():
-            raise OutOfTime from None
-        return threaded.future.result()
+        done = wait_until_done(threaded.future, seconds)
     except BaseException:
-        threaded.abandon()  # Ctrl-C while waiting; does nothing when the handler itself raised
+        threaded.abandon()  # Ctrl-C while waiting
         raise
+    if not done and threaded.abandon():  # else it ended in the last moment
+        raise OutOfTime
+    return threaded.future.result()
 
 
 async def _thread_within(seconds: float | None, threaded: Threaded) -> Any:
     future = asyncio.wrap_future(threaded.future)
     try:
-        await asyncio.wait({future}, timeout=seconds)
+        await unshielded(asyncio.wait({future}, timeout=seconds))
     except BaseException:
         threaded.abandon()
         future.cancel()
         raise
     if future.done() or not threaded.abandon():
-        return await future
+        return await unshielded(future)
     future.cancel()
     raise OutOfTime
 
@@ -228,7 +224,7 @@ async def _called_within(seconds: float | None, function: Callable[[], Any]) -> 
 async def _task_within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
     task = asyncio.ensure_future(awaitable)
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        await unshielded(asyncio.wait({task}, timeout=seconds))
         if task.done():
             return task.result()
     except BaseException:
@@ -242,7 +238,7 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
     """Cancel a handler and let it unwind for a moment; one that will not end is left alone, fenced."""
     if not task.done():
         task.cancel()
-        await asyncio.wait({task}, timeout=_GRACE)
+        await unshielded(asyncio.wait({task}, timeout=_GRACE))
     if task.done() and not task.cancelled():
         task.exception()  # looked at, so that nobody is told it was not
 
@@ -261,7 +257,7 @@ def _run_loop(awaitable: Awaitable[Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_awaited(awaitable))
+        return run_loop(_awaited(awaitable))
     return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
 
 
