@@ -66,8 +66,8 @@ MUTANTS = [
     Mutant(
         "closing keeps what nobody decided about",
         "runtime/transactions.py",
-        "            if not self._decided:\n                self.undo()",
-        "            if not self._decided:\n                self.keep()",
+        "                with suppress(StaleCallError):\n                    self.undo()",
+        "                with suppress(StaleCallError):\n                    self.keep()",
     ),
     Mutant(
         "snapshots of resources are never released",
@@ -181,9 +181,7 @@ MUTANTS = [
         "if False:",
     ),
     Mutant("a tool without a handler is called", "runtime/parse.py", "if bound.tool.handler is None:", "if False:"),
-    Mutant(
-        "policies are not asked", "runtime/gate.py", "    if bound.policies:\n", "    if bound.policies and False:\n"
-    ),
+    Mutant("policies are not asked", "runtime/gate.py", "if screened.request.bound.policies:", "if False:"),
     Mutant(
         "a refusal of a policy is ignored",
         "runtime/gate.py",
@@ -193,8 +191,8 @@ MUTANTS = [
     Mutant(
         "the deadline is not looked at",
         "runtime/gate.py",
-        "if run.deadline is not None and run.deadline.expired:",
-        "if False:",
+        "    if run.deadline is not None and run.deadline.expired:\n        raise _too_late(request)\n    if run.budget",
+        "    if run.budget",
     ),
     Mutant(
         "repetitions are not stopped",
@@ -252,8 +250,8 @@ MUTANTS = [
     Mutant(
         "the event of an admitted call is not recorded",
         "runtime/settle.py",
-        "    _record(event, run, savepoint)\n",
-        "    savepoint.settled = True\n    if event.success:\n        savepoint.keep()\n",
+        "    if around is None:\n        _record(event, run, savepoint)\n",
+        "    if around is None:\n        savepoint.settled = True\n        if event.success:\n            savepoint.keep()\n",
     ),
     Mutant(
         "the event of a refused call is not recorded",
@@ -282,21 +280,21 @@ MUTANTS = [
     ),
     Mutant(
         "the value is not routed",
-        "runtime/settle.py",
-        "        if result.value is not None:\n            run.session.route(result.value)\n",
+        "runtime/accept.py",
+        "        if result.value is not None:\n            session.route(result.value)\n",
         "",
     ),
     Mutant(
         "a failed result is routed",
         "runtime/settle.py",
-        "    if ran.outcome in KEPT:\n        ran, text = _accept(admitted, ran, context, run)\n",
-        '    if ran.outcome in {"succeeded", "failed"}:\n        ran, text = _accept(admitted, ran, context, run)\n',
+        '    text = ""\n    if ran.outcome in KEPT:\n',
+        '    text = ""\n    if ran.outcome in {"succeeded", "failed"}:\n',
     ),
     Mutant(
         "on_result is not called",
-        "runtime/settle.py",
-        "        if bound.policies:\n            notify",
-        "        if not bound.policies:\n            notify",
+        "runtime/accept.py",
+        "        if bound.policies:\n            await notify",
+        "        if not bound.policies:\n            await notify",
     ),
     Mutant(
         "the reply does not say what was undone",
@@ -324,14 +322,14 @@ MUTANTS = [
     Mutant(
         "the savepoint is not closed",
         "runtime/dispatch.py",
-        "    finally:\n        savepoint.close()\n",
+        "    finally:\n        if savepoint is not None:\n            savepoint.close()\n",
         "    finally:\n        pass\n",
     ),
     Mutant(
         "an interrupt in the engine is not undone",
-        "runtime/dispatch.py",
-        "        savepoint.undo()\n        return abort",
-        "        savepoint.keep()\n        return abort",
+        "runtime/settle.py",
+        "        try:\n            savepoint.undo()\n        except RollbackError as failed:",
+        "        try:\n            savepoint.keep()\n        except RollbackError as failed:",
     ),
     Mutant(
         "read-only calls keep to no order",
@@ -346,11 +344,11 @@ MUTANTS = [
         "            pass\n    except OutOfTime:\n        return too_late",
     ),
     # The turn.
-    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and all(", "all("),
+    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and may_", "may_"),
     Mutant(
         "any policy may overlap",
-        "adapters/tool_executor.py",
-        'return getattr(policy, "overlaps", False) is True',
+        "prompt/policy.py",
+        'return all(getattr(policy, "overlaps", False) is True for policy in policies)',
         "return True",
     ),
     Mutant(
@@ -367,8 +365,8 @@ MUTANTS = [
     Mutant(
         "native tools mix",
         "runtime/tracker.py",
-        "if self._is_writing() or not savepoint.open_now():",
-        "if not savepoint.open_now() and False:",
+        "if is_busy or (savepoint is not None and not savepoint.open_now()):",
+        "if savepoint is not None and not savepoint.open_now() and False:",
     ),
     Mutant(
         "a native tool that failed stays",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, final
 
-from ..errors import RollbackError, SessionError
-from ..fence import Owner, current_owner
+from ..errors import RollbackError, SessionError, StaleCallError
+from ..fence import Fence, Owner, current_owner
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
@@ -143,14 +144,27 @@ class Savepoint(Holding):
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
-        """Bring everything back; `RollbackError` when a participant could not be, all others are."""
+        """Bring everything back; `RollbackError` when a participant could not be, all others are.
+
+        An undo belongs to the call around it. When that is over it has decided about everything inside it, and others
+        may have built on that: then nothing changes and `StaleCallError` is raised.
+        """
+        if self._session_snapshot is None:
+            self._decided = True
+            return
+        around = self.around()
+        if isinstance(around, Fence):
+            try:
+                around.__enter__()
+            except StaleCallError:
+                self.forget()
+                raise
         try:
-            if self._session_snapshot is not None:
-                _restore(self.session, self._context, self.snapshot(), self._log_extra)
-        except RollbackError:
-            self._decided = True  # closing would only fail once more
-            raise
-        self._decided = True
+            _restore(self.session, self._context, self.snapshot(), self._log_extra)
+        finally:
+            self._decided = True  # after a failure too: closing would only fail once more
+            if isinstance(around, Fence):
+                around.__exit__(None, None, None)
 
     def start_over(self) -> None:
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
@@ -172,7 +186,8 @@ class Savepoint(Holding):
             return
         try:
             if not self._decided:
-                self.undo()
+                with suppress(StaleCallError):
+                    self.undo()
         finally:
             self._session_snapshot = None  # dropping it is releasing it
             try:
