@@ -39,14 +39,16 @@ class Shield:
     """Whether an interrupt may be raised now. One for the main thread; other threads share one that does nothing.
 
     `depth` is above zero while our own code runs, and zero in users' handlers and outside of runs. `noted` holds the
-    signals that came meanwhile. `wake` is the queue that the main thread waits on, if it waits.
+    signals that came meanwhile. `wake` is the queue that the main thread waits on, if it waits. `runs` counts those
+    that have installed our signal handlers; other threads need none.
     """
 
-    __slots__ = ("depth", "ident", "noted", "since", "wake")
+    __slots__ = ("depth", "ident", "noted", "runs", "since", "wake")
 
     def __init__(self, ident: int | None) -> None:
         self.ident = ident
         self.depth = 0
+        self.runs = 0 if ident else 1
         self.noted: list[tuple[int, Handler]] = []
         self.since = 0.0
         self.wake: SimpleQueue[Any] | None = None
@@ -71,7 +73,7 @@ class Shield:
 
 
 MAIN = Shield(threading.main_thread().ident)
-_OTHER = Shield(None)
+OTHER = Shield(None)
 
 
 def current_shield() -> Shield:
@@ -91,7 +93,7 @@ def current_shield() -> Shield:
             finally:
                 shield.depth = depth
     """
-    return MAIN if get_ident() == MAIN.ident else _OTHER
+    return MAIN if get_ident() == MAIN.ident else OTHER
 
 
 @final
@@ -217,93 +219,141 @@ async def unshielded(awaitable: Awaitable[T]) -> T:
 def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` for an async handler in synchronous code, with interrupts as there: Ctrl-C cancels the task.
 
-    `asyncio.run` installs its SIGINT handler only in place of Python's own, so ours steps aside until that is done.
+    `asyncio.run` would install its SIGINT handler only in place of Python's own, and ours is there. What it does before
+    and after the coroutine is our own code here.
     """
     shield = current_shield()
-    depth, front = shield.depth, _signal.getsignal(_SIGINT)
-    steps_aside = shield is MAIN and type(front) is SignalHandler and front.previous is signal.default_int_handler
-    try:
-        while shield.noted:
-            shield.deliver()
-        if steps_aside:
-            _signal.signal(_SIGINT, signal.default_int_handler)
-        shield.depth = 0
-        return asyncio.run(_behind_ours(coroutine))
-    finally:
-        shield.depth = depth
-        if steps_aside:
-            try:
-                _return_to_front(front)
-            except BaseException:  # Python's own handler, in the last moment
-                _return_to_front(front)
+    depth, front = shield.depth, _get(_SIGINT)
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(coroutine)
+        cancel = _CancelTask(task)
+        cancels = shield is MAIN and type(front) is SignalHandler and front.previous is signal.default_int_handler
+        try:
+            if cancels:
+                front.previous = cancel
+            while shield.noted:
+                shield.deliver()
+            shield.depth = 0
+            result = loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            shield.depth = depth
+            if not cancel.count:
                 raise
-        coroutine.close()  # it may not have begun
+            raise KeyboardInterrupt from None
+        finally:
+            shield.depth = depth
+            if cancels:
+                front.previous = signal.default_int_handler
+        return result
 
 
-async def _behind_ours(coroutine: Coroutine[Any, Any, T]) -> T:
-    stay_installed()
-    return await coroutine
+@final
+class _CancelTask:
+    """A signal handler as that of `asyncio.run`: the first signal cancels the task, the next is raised."""
 
+    __slots__ = ("_task", "count")
 
-def _return_to_front(front: SignalHandler) -> None:
-    current = _signal.getsignal(_SIGINT)
-    if type(current) is SignalHandler or current is signal.default_int_handler:
-        _signal.signal(_SIGINT, front)
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self.count = 0
+
+    def __call__(self, _signum: int, _frame: Any) -> None:
+        self.count += 1
+        if self.count > 1 or self._task.done():
+            raise KeyboardInterrupt
+        self._task.cancel()
+        self._task.get_loop().call_soon_threadsafe(int)  # to end its waiting
 
 
 # Installing. Counted, since runs may be nested; only the main thread may change signal handlers.
 
 _signal: Any = import_module("_signal")  # `signal.signal` converts to enumerations, which takes ten times as long
+_get: Callable[[int], Any] = _signal.getsignal
+_set: Callable[[int, Any], Any] = _signal.signal
 _SIGINT = int(signal.SIGINT)
-_numbers: tuple[int, ...] = (_SIGINT,)
-"""The signals that had a handler when somebody last looked at all of them."""
-_runs = 0
-_runs_lock = threading.Lock()
+_in_front = SignalHandler(signal.default_int_handler)
+"""The one that stands, or stood last, in front of SIGINT's handler."""
+_others: tuple[int, ...] = ()
+"""The other signals that had a handler when somebody last looked at all of them."""
+_left_elsewhere: list[None] = []
+"""One item for each run that was closed in another thread than the main one."""
 
 
 def find_handlers() -> None:
     """Look which signals have a handler in Python; `install` cares for these, and always for SIGINT."""
-    global _numbers  # noqa: PLW0603 - signal handlers belong to the process
-    found = [number for number in range(1, signal.NSIG) if number == _SIGINT or callable(_signal.getsignal(number))]
-    _numbers = tuple(found)
+    global _others  # noqa: PLW0603 - signal handlers belong to the process
+    _others = tuple(number for number in range(1, signal.NSIG) if number != _SIGINT and callable(_get(number)))
 
 
 def install() -> bool:
     """Stand in front of the signal handlers until `remove`; whether that is to be called.
 
-    Outside the main thread nothing is done: no signal handler ever runs there.
+    To be called inside a shield. Outside the main thread nothing is done: no signal handler ever runs there.
     """
-    global _runs  # noqa: PLW0603 - as above
     if get_ident() != MAIN.ident:
         return False
-    if not _runs:
-        try:
-            _stand_in_front()
-        except BaseException:  # a handler that was still in its place raised
-            _stand_aside()
-            raise
-    with _runs_lock:
-        _runs += 1
+    while _left_elsewhere:
+        _left_elsewhere.pop()
+        MAIN.runs -= 1
+    if not MAIN.runs:
+        stand_in_front()
+    MAIN.runs += 1
     return True
 
 
-def stay_installed() -> None:
-    """Stand in front of handlers that were installed since; asked once per turn."""
-    if _runs and get_ident() == MAIN.ident:
-        _stand_in_front()
-
-
 def remove() -> None:
-    """Undo one `install`. In another thread than the main one, what is left is removed with the next run."""
-    global _runs  # noqa: PLW0603 - as above
-    with _runs_lock:
-        _runs -= 1
-    if not _runs and get_ident() == MAIN.ident:
+    """Undo one `install`. In another thread than the main one, the next run does it."""
+    if get_ident() != MAIN.ident:
+        _left_elsewhere.append(None)
+        return
+    MAIN.runs -= 1
+    if not MAIN.runs:
+        stand_aside()
+
+
+def stand_in_front() -> None:
+    """Put our handler in front of each one that is not ours yet. In the main thread, inside a shield."""
+    current = _get(_SIGINT)
+    if current is _in_front.previous:  # nearly always; this runs for every call outside of a `with`
+        _set(_SIGINT, _in_front)
+    elif type(current) is not SignalHandler and callable(current):
+        _set(_SIGINT, _new_in_front(current))
+    if _others:
+        for number in _others:
+            current = _get(number)
+            if type(current) is not SignalHandler and callable(current):
+                _set(number, SignalHandler(current))
+
+
+def _new_in_front(current: Handler) -> SignalHandler:
+    """Never the last one with another handler behind it: that handler may call the last one."""
+    global _in_front  # noqa: PLW0603 - as above
+    _in_front = SignalHandler(current)
+    return _in_front
+
+
+def stand_aside() -> None:
+    """Put the handlers back; where somebody else's is the current one, it stays."""
+    try:
+        if _others:
+            _put_back_others()
+    finally:
+        if _get(_SIGINT) is _in_front:
+            _set(_SIGINT, _in_front.previous)
+
+
+def _put_back_others() -> None:
+    raised = None
+    for number in _others:
         try:
-            _stand_aside()
-        except BaseException:  # a handler that is back in its place raised
-            _stand_aside()
-            raise
+            current = _get(number)
+            if type(current) is SignalHandler:
+                _set(number, current.previous)
+        except BaseException as error:  # noqa: BLE001 - a handler that is back in its place; raised below
+            raised = error
+    if raised is not None:
+        raise raised
 
 
 @final
@@ -325,8 +375,8 @@ class shielded_run:  # noqa: N801 - as `shielded`
         try:
             if self._install:
                 self._install = install()
-            else:
-                stay_installed()
+            elif shield is MAIN:
+                stand_in_front()  # a user may have replaced one since the last turn
         except BaseException:
             shield.depth -= 1
             raise
@@ -342,31 +392,16 @@ class shielded_run:  # noqa: N801 - as `shielded`
             shield.depth -= 1
 
 
-def _stand_in_front() -> None:
-    for number in _numbers:
-        current = _signal.getsignal(number)
-        if type(current) is not SignalHandler and callable(current):
-            _signal.signal(number, SignalHandler(current))
-
-
-def _stand_aside() -> None:
-    """Where somebody else's handler is the current one, it stays."""
-    for number in _numbers:
-        current = _signal.getsignal(number)
-        if type(current) is SignalHandler:
-            _signal.signal(number, current.previous)
-
-
 def _after_fork() -> None:
     """The thread that forked is the child's main thread; the frames of the others do not exist there."""
     if MAIN.ident != get_ident():
         MAIN.__init__(get_ident())
-    _OTHER.__init__(None)
+    OTHER.__init__(None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = [
-    "MAIN", "Handler", "Shield", "SignalHandler", "current_shield", "find_handlers", "install", "remove", "run_loop",
-    "shielded", "shielded_run", "stay_installed", "unshielded", "wait_until_done",
+    "MAIN", "OTHER", "Handler", "Shield", "SignalHandler", "current_shield", "find_handlers", "install", "remove",
+    "run_loop", "shielded", "shielded_run", "stand_aside", "stand_in_front", "unshielded", "wait_until_done",
 ]  # fmt: skip

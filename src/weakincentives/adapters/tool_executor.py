@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Self, final
 
 from ..budget import BudgetTracker
@@ -13,12 +13,15 @@ from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
 from ..interrupts import (
     MAIN,
+    OTHER,
     current_shield,
     find_handlers,
     install,
     remove,
     shielded,
     shielded_run,
+    stand_aside,
+    stand_in_front,
     unshielded,
     wait_until_done,
 )
@@ -35,7 +38,7 @@ from ..runtime.ledger import Ledger
 from ..runtime.run import Run
 from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
-from ..runtime.waiting import AWAITING, BLOCKING
+from ..runtime.waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting
 from ..session import Session
 from .driving import drive
 
@@ -131,51 +134,35 @@ class ToolExecutor:
         """Run one call and answer it."""
         if not self._entered:
             self._enter()
-        shield = current_shield()
+        shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield`, without the call
         depth = shield.depth
         shield.depth = depth + 1
+        alone = False
         try:
-            if self._shielded or shield is not MAIN:
-                return drive(dispatch(call, self._run, BLOCKING))
-            return self._execute_alone(call)
+            if shield is OTHER:
+                return drive(dispatch(call, self._run, BLOCKING_ELSEWHERE))
+            if not shield.runs:  # outside of a `with`: our signal handlers are installed for this call
+                stand_in_front()
+                shield.runs += 1
+                alone = True
+            return drive(dispatch(call, self._run, BLOCKING))
         finally:
             try:
+                if alone:
+                    shield.runs -= 1
+                    if not shield.runs:
+                        stand_aside()
                 while shield.noted and not depth:
                     shield.deliver()
             finally:
                 shield.depth = depth
 
-    def _execute_alone(self, call: ToolCall) -> ToolReply:
-        """A call outside of a `with`: our signal handlers are installed for it, and removed after it."""
-        install()
-        try:
-            return drive(dispatch(call, self._run, BLOCKING))
-        finally:
-            remove()
-
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
         if not self._entered:
             await self._aenter()
-        shield = current_shield()
-        shield.depth += 1
-        try:
-            if self._shielded or shield is not MAIN:
-                return await dispatch(call, self._run, AWAITING)
-            return await self._aexecute_alone(call)
-        finally:
-            try:
-                while shield.noted and shield.depth == 1:
-                    shield.deliver()
-            finally:
-                shield.depth -= 1
-
-    async def _aexecute_alone(self, call: ToolCall) -> ToolReply:
-        install()
-        try:
-            return await dispatch(call, self._run, AWAITING)
-        finally:
-            remove()
+        with shielded_run(self._shielded):
+            return await dispatch(call, self._run, _awaiting())
 
     def execute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
@@ -196,7 +183,7 @@ class ToolExecutor:
             turn = _Turn(calls, self._run, on_call, on_reply)
             for batch in turn.batches():
                 if len(batch) == 1:
-                    turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
+                    turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, _blocking())))
                     continue
                 running = [
                     Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
@@ -212,7 +199,7 @@ class ToolExecutor:
         if on_call is not None:
             on_call(call)
         try:
-            reply = drive(dispatch(call, self._run, BLOCKING))
+            reply = drive(dispatch(call, self._run, _blocking()))
         except BaseException:
             if on_reply is not None:
                 on_reply(self._interrupted_reply(call))
@@ -237,7 +224,7 @@ class ToolExecutor:
             turn = _Turn(calls, self._run, on_call, on_reply)
             for batch in turn.batches():
                 if len(batch) == 1:
-                    await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
+                    await turn.atake(batch[0], dispatch(batch[0], self._run, _awaiting()))
                     continue
                 tasks = [
                     asyncio.ensure_future(_asettling(done, self._run, call, before))
@@ -303,16 +290,24 @@ class ToolExecutor:
                 remove()
 
     def __enter__(self) -> Self:
-        self._enter()
-        self._shield()
+        try:
+            self._enter()
+            self._shield()
+        except BaseException:  # also an interrupt that waited
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
-        await self._aenter()
-        self._shield()
+        try:
+            await self._aenter()
+            self._shield()
+        except BaseException:  # as above
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -437,6 +432,14 @@ _OPENED = (
 )
 
 
+def _blocking() -> Waiting:
+    return BLOCKING if get_ident() == MAIN.ident else BLOCKING_ELSEWHERE
+
+
+def _awaiting() -> Waiting:
+    return AWAITING if get_ident() == MAIN.ident else AWAITING_ELSEWHERE
+
+
 def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
     for bound in rendered.tool_map.values():
         for policy in bound.policies:
@@ -465,7 +468,7 @@ def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None]
 
 def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
     try:
-        return drive(dispatch(call, run, BLOCKING, before))
+        return drive(dispatch(call, run, BLOCKING_ELSEWHERE, before))
     finally:
         done.set_result(None)
 
@@ -473,7 +476,7 @@ def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]
 async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
     with shielded():  # a task of its own begins at depth zero
         try:
-            return await dispatch(call, run, AWAITING, before)
+            return await dispatch(call, run, _awaiting(), before)
         finally:
             done.set_result(None)
 

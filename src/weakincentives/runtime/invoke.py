@@ -14,7 +14,7 @@ from ..errors import (
     ToolError,
     VisibilityExpansionRequired,
 )
-from ..interrupts import current_shield
+from ..interrupts import Shield
 from ..prompt.events import Outcome
 from ..prompt.handlers import read_handler
 from ..prompt.tool import Tool
@@ -35,7 +35,7 @@ class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
     """The deadline passed before the handler began."""
 
 
-def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
+def start(admitted: Admitted, context: CallContext, run: Run, shield: Shield) -> Ran | Awaitable[Any] | None:
     """Run a plain handler in this thread, which is the usual case.
 
     None when the handler has limits or is async: it has not begun then. An awaitable is what it returned.
@@ -43,7 +43,6 @@ def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable
     tool = admitted.tool
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return None
-    shield = current_shield()
     depth = shield.depth
     try:
         if run.has_eager_tools:

@@ -211,7 +211,7 @@ class Holding(Placed):
         self._outer: Holding | None = None if around is None else around.holder
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
-        self._token = None
+        self._loop = self._task = self._thread = self._token = None
 
     def holds(self, lock: CallLock) -> bool:
         """Whether this call, or one around it, has the lock and is still running."""
@@ -248,7 +248,6 @@ class Holding(Placed):
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
         self._shared = shared
-        self.place_here()
         taken = 0
         try:
             for lock in self._locks:
@@ -337,7 +336,8 @@ class Holding(Placed):
         with _closing_orphans:
             if not self._held:
                 return
-            logger.error("A call ended without releasing its locks (%s); they were taken over", self._thread.name)
+            name = "unknown" if self._thread is None else self._thread.name
+            logger.error("A call in thread %s ended without releasing its locks; they were taken over", name)
             if hasattr(self, "call") and isinstance(guard := self.call.guard(), Fence):
                 guard.close("it was abandoned")
             # In a context of its own: leaving its owner must not change what is current for who waits.

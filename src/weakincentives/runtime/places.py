@@ -11,40 +11,44 @@ from weakref import ref
 
 
 class Placed:
-    """Begun in a thread, and in a task of an event loop if one runs there; ended from the same place, as a rule."""
+    """Begun in a thread, and in a task of an event loop if one runs there; ended from the same place, as a rule.
+
+    The main thread is as good as no place at all: it ends with the process.
+    """
 
     __slots__ = ("_loop", "_task", "_thread")
 
     _loop: ref[asyncio.AbstractEventLoop] | None
     _task: ref[asyncio.Task[Any]] | None
-    _thread: threading.Thread
+    _thread: threading.Thread | None
 
     def place_here(self) -> None:
         """Remember the place where this is called."""
         self._thread = _here.thread
-        loop = running_loop()
-        if loop is None:
-            self._loop = self._task = None
-        else:
-            task = asyncio.current_task(loop)
-            self._loop, self._task = ref(loop), None if task is None else ref(task)
+        if running_loop() is not None:
+            task = asyncio.current_task()
+            self._task = None if task is None else ref(task)
 
     def outlive_task(self) -> None:
-        """Say that another task than the one that began it may end it."""
-        self._task = None
+        """Say that another task than the one that began it may end it, in the same event loop."""
+        loop = running_loop()
+        self._task, self._loop = None, None if loop is None else ref(loop)
 
     def is_orphaned(self) -> bool:
         """Whether nothing can end it any more: its task is done, its event loop closed, or its thread over."""
-        if self._loop is None:
-            return not _is_alive(self._thread)
-        loop = self._loop()
-        if loop is None or loop.is_closed():
-            return True
+        loop = None
         if self._task is not None:
             task = self._task()
             if task is None or task.done():
                 return True
-        return not (loop.is_running() or _is_alive(self._thread))
+            loop = task.get_loop()
+        elif self._loop is not None:
+            loop = self._loop()
+            if loop is None:
+                return True
+        if loop is None:
+            return self._thread is not None and not _is_alive(self._thread)
+        return loop.is_closed() or not (loop.is_running() or self._thread is None or _is_alive(self._thread))
 
 
 class _ThisThread(threading.local):

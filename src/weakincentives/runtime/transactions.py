@@ -82,7 +82,7 @@ class Savepoint(Holding):
             locks = locks_of(session, resources)
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
-        self._token = None
+        self._loop = self._task = self._thread = self._token = None
         self.session = session
         self._context = resources
         self._log_extra = log_extra

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
-from ..interrupts import run_loop, unshielded, wait_until_done
+from ..interrupts import MAIN, OTHER, Shield, run_loop, unshielded, wait_until_done
 from ..prompt.events import Outcome
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
@@ -66,6 +66,16 @@ class Limits(NamedTuple):
 class Waiting(Protocol):
     """How a call waits for locks, handlers and its turn."""
 
+    @property
+    def shield(self) -> Shield:
+        """The shield of the thread that waits."""
+        ...
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether the thread or the event loop may end before the process does."""
+        ...
+
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         """Open a savepoint once other calls have let go; `OutOfTime` when that takes too long."""
         ...
@@ -98,6 +108,12 @@ class Waiting(Protocol):
 @final
 class Blocking:
     """For plain threads. Its coroutines never suspend, so they need no event loop."""
+
+    __slots__ = ("may_vanish", "shield")
+
+    def __init__(self, shield: Shield) -> None:
+        self.shield = shield
+        self.may_vanish = shield is not MAIN
 
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         try:
@@ -140,6 +156,12 @@ class Blocking:
 @final
 class Awaiting:
     """For tasks of an event loop."""
+
+    __slots__ = ("shield",)
+    may_vanish = True
+
+    def __init__(self, shield: Shield) -> None:
+        self.shield = shield
 
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         try:
@@ -188,8 +210,11 @@ class Awaiting:
         await unshielded(asyncio.sleep(seconds))
 
 
-BLOCKING: Waiting = Blocking()
-AWAITING: Waiting = Awaiting()
+# In the main thread, and in any other one: looked up once per call.
+BLOCKING: Waiting = Blocking(MAIN)
+BLOCKING_ELSEWHERE: Waiting = Blocking(OTHER)
+AWAITING: Waiting = Awaiting(MAIN)
+AWAITING_ELSEWHERE: Waiting = Awaiting(OTHER)
 
 
 def _result(threaded: Threaded, seconds: float | None) -> Any:
@@ -261,4 +286,6 @@ def _run_loop(awaitable: Awaitable[Any]) -> Any:
     return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
 
 
-__all__ = ["AWAITING", "BLOCKING", "Limits", "OutOfTime", "Waiting", "finished"]
+__all__ = [
+    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "Limits", "OutOfTime", "Waiting", "finished"
+]  # fmt: skip
