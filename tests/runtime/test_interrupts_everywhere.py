@@ -111,7 +111,9 @@ def executed(make_trial: Callable[[], Trial], name: str = "write", text: str = "
 @pytest.mark.parametrize("text", ["a", "x", "!"])
 def test_a_call_in_memory(text: str, inside: bool) -> None:
     """A call that succeeds, fails or crashes has one event, is kept or undone as that says, and locks nothing."""
-    places = interruptions(executed(lambda: Trial(write, fs=InMemoryFilesystem(), inside=inside), text=text), STEPS[text])
+    places = interruptions(
+        executed(lambda: Trial(write, fs=InMemoryFilesystem(), inside=inside), text=text), STEPS[text]
+    )
     assert places > 150
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
@@ -282,7 +282,11 @@ def _run_loop(awaitable: Awaitable[Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return run_loop(_awaited(awaitable))
+        try:
+            return run_loop(_awaited(awaitable))
+        finally:
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()  # an interrupt may have come before it began
     return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
 
 
