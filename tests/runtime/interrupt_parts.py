@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -25,7 +25,7 @@ _LOOKING = {
 
 
 @contextmanager
-def python_handler(number: int = signal.SIGINT) -> Iterator[None]:
+def python_handler(number: int = signal.SIGINT) -> Generator[None]:
     """Python's own handler, also where the process was started with the signal ignored."""
     before = signal.signal(number, signal.default_int_handler)
     try:

@@ -17,9 +17,10 @@ from tests.runtime.interrupt_parts import assert_at_rest, assert_free, events_of
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
 
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.interrupts import MAIN, SignalHandler, current_shield, shielded, unshielded, wait_until_done
+from weakincentives.interrupts import MAIN, current_shield, shielded, unshielded, wait_until_done
 from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
 from weakincentives.runtime import PendingToolTracker, Session, ToolReply
+from weakincentives.signals import SignalHandler
 
 INT = signal.SIGINT
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Storm:
         raise KeyboardInterrupt
 
     @contextmanager
-    def blowing(self) -> Iterator[None]:
+    def blowing(self) -> Generator[None]:
         before = signal.signal(signal.SIGALRM, self._handle)
         try:
             yield

@@ -11,20 +11,7 @@ from typing import Any, Self, final
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
-from ..interrupts import (
-    MAIN,
-    OTHER,
-    current_shield,
-    find_handlers,
-    install,
-    remove,
-    shielded,
-    shielded_run,
-    stand_aside,
-    stand_in_front,
-    unshielded,
-    wait_until_done,
-)
+from ..interrupts import MAIN, OTHER, current_shield, shielded, unshielded, wait_until_done
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import may_overlap
 from ..prompt.prompt import Prompt
@@ -40,6 +27,7 @@ from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting
 from ..session import Session
+from ..signals import find_handlers, install, remove, shielded_run, stand_aside, stand_in_front
 from .driving import drive
 
 OnCall = Callable[[ToolCall], object]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self, final
 
-from ..interrupts import shielded_run
 from ..prompt.changes import Changes
 from ..session import Session
+from ..signals import shielded_run
 from .transactions import CompositeSnapshot, Resources, Savepoint, context_of
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, cast, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
-from ..interrupts import shielded_run
 from ..prompt.annotations import ToolAnnotations
 from ..prompt.policy import ToolPolicy, may_overlap
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
@@ -18,6 +17,7 @@ from ..resources.waiting import block_on
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
+from ..signals import shielded_run
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
 from .gate import gate, screen

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
-from ..interrupts import MAIN, OTHER, Shield, run_loop, unshielded, wait_until_done
+from ..interrupts import MAIN, OTHER, Shield, unshielded, wait_until_done
 from ..prompt.events import Outcome
+from ..signals import run_loop
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
 from .threads import Threaded
