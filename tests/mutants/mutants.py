@@ -6,19 +6,11 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-
+from tests.mutants import call_mutants
+from tests.mutants.mutant import Mutant
 
 MUTANTS = [
+    *call_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
@@ -109,14 +101,14 @@ MUTANTS = [
     Mutant(
         "the lock of the session is not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
         "in_order([*map(lock_of, parts)])",
     ),
     Mutant(
         "the locks of files are not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
-        "in_order([lock_of(session.owner)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session))])",
     ),
     Mutant(
         "writers share",
@@ -145,7 +137,7 @@ MUTANTS = [
     ),
     Mutant(
         "files are not fenced",
-        "runtime/contexts.py",
+        "runtime/call_resources.py",
         "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
         "guarded = self._guarded[resource_type] = found",
     ),

@@ -8,7 +8,7 @@ from typing import Self, final
 from ..prompt.changes import Changes
 from ..session import Session
 from ..signals import shielded_run
-from .transactions import CompositeSnapshot, Resources, Savepoint, context_of
+from .transactions import CompositeSnapshot, Resources, Savepoint, savepoint_here
 
 
 @final
@@ -35,7 +35,7 @@ class Transaction:
     __slots__ = ("_closing", "_savepoint", "_tag", "_validate", "committed")
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
-        self._savepoint = Savepoint(session, context_of(resources))
+        self._savepoint = savepoint_here(session, resources)
         self._tag = tag
         self._validate = validate
         self.committed: bool | None = None

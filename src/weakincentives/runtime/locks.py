@@ -241,9 +241,14 @@ class Holding(Placed):
         outer = self._outer
         if outer is None or not self._locks or self._locks[-1] is not getattr(outer, "_inner", None):
             return None
-        while outer is not None and not hasattr(outer, "call"):
-            outer = outer._outer
-        return None if outer is None else outer.call.guard()
+        return outer.guard()
+
+    def guard(self) -> Guard | None:
+        """The guard of the call that holds this, or of the nearest call around it; None outside of calls."""
+        holding: Holding | None = self
+        while holding is not None and not hasattr(holding, "call"):
+            holding = holding._outer
+        return None if holding is None else holding.call.guard()
 
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
@@ -340,8 +345,11 @@ class Holding(Placed):
             logger.error("A call in thread %s ended without releasing its locks; they were taken over", name)
             if hasattr(self, "call") and isinstance(guard := self.call.guard(), Fence):
                 guard.close("it was abandoned")
-            # In a context of its own: leaving its owner must not change what is current for who waits.
-            copy_context().run(self._close)
+            try:
+                # In a context of its own: leaving its owner must not change what is current for who waits.
+                copy_context().run(self._close)
+            except Exception:  # what it left could not be restored; its participants say so to the next call
+                logger.exception("An abandoned call could not be undone")
 
     def _close(self) -> None:
         self.let_go()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple, final
 
 from ..errors import RollbackError, SessionError, StaleCallError
-from ..fence import Fence, Owner, current_owner
+from ..fence import Fence, Guard, Owner, current_owner
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
+from ..session.session import guard_of, root_of
+from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
 from .redaction import text_of
 
@@ -37,24 +39,54 @@ class CompositeSnapshot(NamedTuple):
     parts: tuple[tuple[Any, Any], ...]
     mark: int
     tag: str = ""
+    guard: Guard | None = None
+    """Of the call that it was taken in: once that is over it cannot be restored."""
 
 
 def create_snapshot(session: Session, resources: Resources | None = None, *, tag: str = "") -> CompositeSnapshot:
     """Remember session and resources as they are now; when one of them cannot, nothing is kept and it raises."""
-    return _take(session, context_of(resources), tag)
+    return _take(session, context_of(resources), tag, _guard_here(session, resources))
 
 
 def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
     """Bring everything back; resources built since are closed and forgotten.
 
-    Every participant is tried even when one fails; then `RollbackError` holds all causes.
+    Every participant is tried even when one fails; then `RollbackError` holds all causes. A snapshot that was taken
+    inside a tool call belongs to it: once the call is over, nothing changes and `StaleCallError` is raised. A tool that
+    only reads cannot restore one (`ReadOnlyError`).
     """
-    _restore(session, context_of(resources), snapshot)
+    with nullcontext() if snapshot.guard is None else snapshot.guard:
+        _restore(session, context_of(resources), snapshot)
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
     """Say that it will not be restored again, so that nothing is kept for it."""
     _release(session, snapshot)
+
+
+def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
+    """A savepoint for a block of user code: nested in the call that the handles belong to, if they do.
+
+    `StaleCallError` when that call is over. The handles tell the call also in a thread without its context.
+    """
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    if not isinstance(guard, Fence):
+        return Savepoint(session, context_of(resources))
+    with guard:
+        return Savepoint(session, context_of(resources))
+
+
+def _guard_here(session: Session, resources: Resources | None) -> Guard | None:
+    """The guard of the call that some code runs in: that of its handles, or of the call around it."""
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    owner = current_owner()
+    if guard is None and owner is not None:
+        guard = owner.holder.guard()
+    return guard
 
 
 @final
@@ -65,7 +97,10 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_parts", "_session_snapshot", "session", "settled")
+    __slots__ = (
+        "_context", "_decided", "_log_extra", "_mark", "_parts", "_session_snapshot", "session",
+        "settled",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -123,7 +158,8 @@ class Savepoint(Holding):
                     self._parts = _snapshots(parts)
             self._session_snapshot = self.session.snapshot()
         except BaseException:
-            self.let_go()
+            self._decided = True  # nothing was changed yet
+            self.close()
             raise
 
     # While it is open.
@@ -203,13 +239,15 @@ class Savepoint(Holding):
 def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
     """The locks of everything that takes part, in the order in which they are taken."""
     parts = () if resources is None else resources.snapshotables()
-    return in_order([lock_of(session.owner), *map(lock_of, parts)])
+    return in_order([lock_of(root_of(session)), *map(lock_of, parts)])
 
 
-def _take(session: Session, context: ResourceContext | None, tag: str = "") -> CompositeSnapshot:
+def _take(
+    session: Session, context: ResourceContext | None, tag: str = "", guard: Guard | None = None
+) -> CompositeSnapshot:
     if context is None:
-        return CompositeSnapshot(session.snapshot(), (), 0, tag)
-    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag)
+        return CompositeSnapshot(session.snapshot(), (), 0, tag, guard)
+    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag, guard)
 
 
 def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
@@ -313,9 +351,8 @@ def context_of(resources: Resources | None) -> ResourceContext | None:
         return resources.context
     if isinstance(resources, ResourceRegistry):
         return resources.open().open()
-    shared = getattr(resources, "shared", None)  # a handler's own `context.resources`
-    if isinstance(shared, ResourceContext):
-        return shared
+    if isinstance(resources, CallResources):
+        return unfenced(resources)[0]
     raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
 
 
@@ -328,4 +365,5 @@ __all__ = [
     "locks_of",
     "release_snapshot",
     "restore_snapshot",
+    "savepoint_here",
 ]
