@@ -16,6 +16,7 @@ from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.interrupts import MAIN
 from weakincentives.runtime import Session, ToolInvoked
 from weakincentives.runtime.locks import lock_of
+from weakincentives.session.session import root_of
 
 _LOOKING = {
     "RESUME", "JUMP_BACKWARD", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "POP_JUMP_BACKWARD_IF_TRUE",
@@ -115,7 +116,7 @@ def assert_at_rest(place: str = "") -> None:
 def assert_free(*participants: Any) -> None:
     """Nobody holds their locks."""
     for participant in participants:
-        lock = lock_of(participant)
+        lock = lock_of(root_of(participant) if isinstance(participant, Session) else participant)
         assert lock.take_now(False), f"{type(participant).__name__} is locked"
         lock.release(False)
 

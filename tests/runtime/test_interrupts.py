@@ -407,7 +407,7 @@ def test_a_wait_in_the_main_thread_ends_with_the_signal() -> None:
         go.set()
         timer.join()
         assert outcomes(session) == ["cancelled"]
-        assert_free(session.owner)
+        assert_free(session)
 
 
 def test_a_turn_is_ended_between_two_calls() -> None:
@@ -448,7 +448,7 @@ def test_native_tools_are_settled_before_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt):
         tracker.end_tool_execution(tool_use_id="1", success=True)
     assert [event.outcome for event in events_of(session, "1")] == ["succeeded"]
-    assert_free(session.owner)
+    assert_free(session)
 
 
 def test_a_forked_child_has_a_main_thread_of_its_own() -> None:

@@ -89,7 +89,7 @@ class Trial:
 
     def check_usable(self, where: str) -> None:
         """Nothing is locked, and the next call works."""
-        assert_free(self.session.owner, *(() if self.fs is None else (self.fs,)))
+        assert_free(self.session, *(() if self.fs is None else (self.fs,)))
         count = self.session[Count].count()
         assert self.executor.execute(call("write", "next", text="n")).outcome == "succeeded", where
         assert self.session[Count].count() == count + 1, where
@@ -199,7 +199,7 @@ def test_a_transaction_by_hand() -> None:
         def check(injection: Injection, raised: bool) -> None:
             assert raised == injection.done, injection.place
             assert session[Count].count() in {0, 2}, injection.place
-            assert_free(session.owner)
+            assert_free(session)
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
         return act, check

@@ -97,7 +97,7 @@ def storm(times: int, fs: Filesystem | None, longest: float, names: tuple[str, .
             if fs is not None:
                 expected += text if kept else ""
                 assert fs.read("log") == expected, (number, events)
-            assert_free(session.owner, *(() if fs is None else (fs,)))
+            assert_free(session, *(() if fs is None else (fs,)))
             if number % 100 == 99:
                 session[Count].clear()
                 count = 0
@@ -159,7 +159,7 @@ def turns(times: int) -> None:
                 assert recorded == answered, number
                 kept = sum(event.success for event in session[ToolInvoked].all() if event.tool_name == "write")
                 assert session[Count].count() == kept
-                assert_free(session.owner)
+                assert_free(session)
                 assert executor.execute(call("write", "next", text="n")).outcome == "succeeded"
             if number == times // 2:
                 threads = threading.active_count()
@@ -210,7 +210,7 @@ def waiting(times: int) -> None:
         events = session[ToolInvoked].all()
         assert len({event.call_id for event in events}) == len(events)
         assert eventually(lambda: session[Count].count() == sum(event.success for event in events))
-        assert_free(session.owner)
+        assert_free(session)
 
 
 def test_waiting_calls() -> None:
@@ -270,7 +270,7 @@ def one_loop(executor: ToolExecutor, session: Session, main: int, delay: float, 
     assert len({event.call_id for event in events}) == len(events)
     kept = sum(event.success for event in events if event.tool_name != "read")
     assert session[Count].count() == kept
-    assert_free(session.owner)
+    assert_free(session)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

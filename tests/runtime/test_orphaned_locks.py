@@ -17,6 +17,7 @@ from weakincentives.fence import current_owner
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import PendingToolTracker, Session, locks, transaction
 from weakincentives.runtime.locks import CallLock, Holding, lock_of
+from weakincentives.session.session import root_of
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +92,7 @@ def test_a_call_whose_loop_was_closed_is_undone_and_taken_over() -> None:
     task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
     assert session[Count].all() == (Count(1),)
     assert outcomes(session) == ["succeeded", "cancelled"]
-    assert_free(session.owner)
+    assert_free(session)
     task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -187,14 +188,14 @@ def test_native_tools_and_transactions_outlive_the_task_that_began_them() -> Non
             await block.__aenter__()
 
         await asyncio.create_task(begin())
-        for owner in (session.owner, other.owner):
+        for owner in (session, other):
             with pytest.raises(locks.LockTimeout):
-                await Holding((lock_of(owner),)).atake(False, 0.2)
+                await Holding((lock_of(root_of(owner)),)).atake(False, 0.2)
         await block.__aexit__(None, None, None)
         return tracker.end_tool_execution(tool_use_id="1", success=True)
 
     assert asyncio.run(main()).success
-    assert_free(session.owner, other.owner)
+    assert_free(session, other)
 
 
 class Interrupted:
@@ -225,4 +226,4 @@ def test_every_snapshot_is_released_whatever_the_others_do() -> None:
     with executor, pytest.raises(KeyboardInterrupt):
         executor.execute(call("write", "1", text="a"))
     assert (one.released, two.released, outcomes(session)) == (1, 1, ["succeeded"])
-    assert_free(session.owner, one, two)
+    assert_free(session, one, two)
