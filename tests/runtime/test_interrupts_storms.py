@@ -6,6 +6,7 @@ A timer sends SIGALRM, whose handler raises KeyboardInterrupt: our handlers stan
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import signal
 import sys
@@ -42,12 +43,15 @@ class Storm:
 
     @contextmanager
     def blowing(self) -> Generator[None]:
+        gc.collect()
+        gc.disable()  # in a callback of what other tests left behind, Python swallows the interrupt
         before = signal.signal(signal.SIGALRM, self._handle)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            gc.enable()
 
     def strike(self, action: Callable[[], object]) -> bool:
         """Whether the interrupt left the action; each is delivered exactly once."""
