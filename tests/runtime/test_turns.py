@@ -188,15 +188,19 @@ def _note(seen: list[str], reply: ToolReply) -> None:
 @ways
 @pytest.mark.parametrize("kind", ["write", "read"])
 def test_of_calls_that_share_an_id_only_the_first_runs(run: Any, kind: str) -> None:
-    """A duplicate gets an event of its own and no second answer; the next turn may use the id again."""
+    """A duplicate has neither an event nor an answer of its own, and no later turn runs the id again."""
     session, fs, seen = Session(), log_of(), list[str]()
     executor = executor_of(write, READ, session=session, fs=fs)
     calls = [call(kind, "1", text="a"), call(kind, "1", text="b"), call(kind, "2", text="c")]
     replies = run(executor, calls, partial(_note, seen))
     assert [reply.call_id for reply in replies] == ["1", "2"] == seen
-    assert outcomes(session) == ["succeeded", "invalid", "succeeded"]
-    assert [reply.success for reply in run(executor, [call(kind, "1", text="d")])] == [True]
-    assert fs.read("log") == ("acd" if kind == "write" else "")
+    assert outcomes(session) == ["succeeded", "succeeded"]
+    (again,) = run(executor, [call(kind, "1", text="a")])
+    assert (again.success, again.duplicate, again.text) == (True, True, replies[0].text)
+    (other,) = run(executor, [call(kind, "1", text="d")])
+    assert (other.outcome, other.duplicate) == ("invalid", True)
+    assert outcomes(session) == ["succeeded", "succeeded"]
+    assert fs.read("log") == ("ac" if kind == "write" else "")
 
 
 @ways

@@ -22,6 +22,8 @@ from ..runtime.call import Refused, ToolCall, ToolReply
 from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
 from ..runtime.ledger import Ledger
+from ..runtime.once import recall_answer
+from ..runtime.open_calls import answer_open_call, decline
 from ..runtime.run import Run
 from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
@@ -105,21 +107,28 @@ class ToolExecutor:
         self._tools = ()
         _install_policies(rendered, self._run.session)
 
-    def begin_turn(self) -> None:
-        """Forget the ids of earlier calls: they are unique within one turn. `execute_all` does it itself."""
-        self._run.memory.begin_turn()
-
     def has_seen(self, call_id: str) -> bool:
-        """Whether a call with this id began in this turn; if so it was recorded, however it ended."""
+        """Whether a call with this id was brought here; if so it is not run again, and is recorded when it ended."""
         return self._run.memory.knows(call_id)
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
-        """Answer a call without running it: one event, outcome `cancelled`."""
+        """Answer a call without running it: one event, outcome `cancelled`; an answered call keeps its answer."""
         with shielded():
-            return conclude(call, Refused("cancelled", text), self._run)
+            return decline(call, text, self._run)
+
+    def recall(self, call: ToolCall) -> ToolReply | None:
+        """What log and ledger know of a call that did not run here, None for nothing; may wait for a disk or server."""
+        return recall_answer(call, self._run)
+
+    def answer_open(
+        self, call: ToolCall, *, given: ToolReply | None = None, recalled: ToolReply | None = None
+    ) -> ToolReply:
+        """Answer a call that did not run here: what was given for it, else what is known; see `runtime.open_calls`."""
+        with shielded():
+            return answer_open_call(call, self._run, given, recalled)
 
     def execute(self, call: ToolCall) -> ToolReply:
-        """Run one call and answer it."""
+        """Run one call and answer it; one whose id was brought before is not run, and has the answer it got then."""
         if not self._entered:
             self._enter()
         shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield`, without the call
@@ -157,7 +166,8 @@ class ToolExecutor:
     ) -> list[ToolReply]:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
-        Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
+        Every id is answered once, in order; of calls that share an id only the first runs, and calls that were answered
+        in an earlier turn have the answers they got then (`duplicate`). When a call ends the
         evaluation, or `on_reply` raises, the calls after it are answered as not run, and `on_reply` has seen all
         answers before it raises. Ctrl-C waits for read-only calls that are overlapping; a second one does not, and
         leaves it to them to record how they ended. `on_call` sees each call before it begins and may not raise.
@@ -183,25 +193,17 @@ class ToolExecutor:
             return turn.finish()
 
     def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
-        self._run.memory.begin_turn()
         if on_call is not None:
             on_call(call)
         try:
             reply = drive(dispatch(call, self._run, _blocking()))
         except BaseException:
             if on_reply is not None:
-                on_reply(self._interrupted_reply(call))
+                on_reply(decline(call, _NOT_RUN, self._run))
             raise
         if on_reply is not None:
             on_reply(reply)
         return reply
-
-    def _interrupted_reply(self, call: ToolCall) -> ToolReply:
-        if self._run.memory.knows(call.id):
-            for event in reversed(self._run.session[ToolInvoked].all()):
-                if event.call_id == call.id:
-                    return answer_of(event)
-        return self.decline(call, _NOT_RUN)
 
     async def aexecute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
@@ -314,7 +316,6 @@ class _Turn:
         self._ended: BaseException | None = None
         self._recorded = run.session[ToolInvoked].count()
         self.replies: list[ToolReply] = []
-        run.memory.begin_turn()
 
     @property
     def ended(self) -> bool:
@@ -394,7 +395,7 @@ class _Turn:
         return conclude(call, Refused("cancelled", _NOT_RUN), self._run)
 
     def _answer(self, reply: ToolReply) -> None:
-        if reply.duplicate:
+        if reply.duplicate and any(known.call_id == reply.call_id for known in self.replies):
             return
         self.replies.append(reply)
         if self._on_reply is not None:

@@ -21,6 +21,7 @@ from .prompt import Prompt
 from .prompt_resources import PromptResources
 from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
 from .read_before_write import ReadBeforeWritePolicy, SeenFiles
+from .recorded_error import RecordedError
 from .render import RenderedPrompt
 from .section import Section
 from .structured import StructuredOutput
@@ -54,6 +55,7 @@ __all__ = [
     "QuotaPolicy",
     "RateLimitPolicy",
     "ReadBeforeWritePolicy",
+    "RecordedError",
     "RenderedPrompt",
     "RenderedPromptProtocol",
     "ResultPolicy",

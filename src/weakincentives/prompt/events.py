@@ -12,6 +12,7 @@ from ..run_context import RunContext
 from ..session import SlicePolicy
 from .changes import NO_CHANGES, Changes
 from .event_ids import current_process, event_id_of, new_event_id, next_number
+from .recorded_error import RecordedError
 
 Outcome = Literal[
     "succeeded",
@@ -69,7 +70,7 @@ class _Fields:
 
     _process: str  # with the number, what the event's id is made of
     _number: int
-    error: BaseException | None  # here and not below: it is for the operator and is neither compared nor saved
+    error: RecordedError | None  # here and not below: it is for the operator and is neither compared nor saved
 
 
 @final
@@ -88,7 +89,8 @@ class ToolInvoked(_Fields):
         rendered_output: the text the model read.
         changes: what the call changed, or what was undone of it.
         outcome: how it ended; without one, succeeded or failed by `success`.
-        error: the exception behind a failure, unmasked, for the operator; not saved with the session.
+        error: the exception behind a failure as text, for the operator: `str(event.error)` is what it said, unmasked,
+            and `error.trace` where it was raised. Not saved with the session.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -128,8 +130,10 @@ class ToolInvoked(_Fields):
         event_id: str | None = None,
         changes: Changes = NO_CHANGES,
         outcome: Outcome | None = None,
-        error: BaseException | None = None,
+        error: RecordedError | BaseException | None = None,
     ) -> ToolInvoked:
+        if isinstance(error, BaseException):
+            error = RecordedError.of(error)
         if success is None:
             success = result.success if result is not None else outcome in (None, "succeeded", "replayed")
         if outcome is None:
@@ -180,7 +184,7 @@ def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by
     run_context: RunContext | None,
     changes: Changes,
     outcome: Outcome,
-    error: BaseException | None,
+    error: RecordedError | None,
 ) -> ToolInvoked:
     """A `ToolInvoked` of all its fields, in half the time its own constructor takes; it gets an id when asked."""
     # Filled first and frozen then, like `ToolContext`.

@@ -14,6 +14,7 @@ from ..resources import ToolScope
 from ..session import Session
 from .call import Request
 from .call_resources import CallResources
+from .handler_watch import HandlerWatch
 from .ledger.held import Held
 from .run import Run
 
@@ -190,6 +191,11 @@ class CallContext(_CallFields, ToolContext):
     def fencing_token(self) -> int | None:
         """The number of the call's claim in the ledger, or None."""
         return None if self._held is None else self._held.token
+
+    @property
+    def watch(self) -> HandlerWatch | None:
+        """What sees the handler end, for a call that holds a claim; else None."""
+        return None if self._held is None else self._held.watch
 
     def hold(self, held: Held) -> None:
         """Say under which claim the call runs."""

@@ -16,13 +16,14 @@ from ..errors import (
 )
 from ..interrupts import Shield
 from ..prompt.events import Outcome
-from ..prompt.handlers import read_handler
+from ..prompt.handlers import Call, read_handler
 from ..prompt.tool import Tool
 from ..prompt.tool_context import ToolContext
 from ..results import ToolResult
 from ..run_context import RunContext
 from .call import Admitted, Ran, make
 from .contexts import CallContext
+from .handler_watch import HandlerEnd
 from .processes import Job, parents_heartbeat
 from .redaction import redact, text_of
 from .run import Run
@@ -71,7 +72,8 @@ async def invoke(
     outcome = limits.outcome()
     try:
         if begun is not None:
-            result = await waiting.finish(begun)
+            watch = context.watch
+            result = await waiting.finish(begun if watch is None else watch.awaited(begun))
         else:
             if run.has_eager_tools:
                 context.scope().__enter__()
@@ -79,17 +81,27 @@ async def invoke(
                 args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
                 result = await waiting.in_process(limits, Job(_handle, args), context.beat)
             elif tool.isolation is None and limits == _NO_LIMITS:
-                result = await waiting.finish(tool.call(params, context))
+                result = await waiting.finish(_watched(tool, context)(params, context))
             else:
-                result = await waiting.within(
-                    limits.seconds(), lambda: tool.call(params, context), is_async=tool.is_async
-                )
+                call = _watched(tool, context)
+                result = await waiting.within(limits.seconds(), lambda: call(params, context), is_async=tool.is_async)
     except OutOfTime:
         expired = run.deadline is not None and run.deadline.expired  # also while a worker process was starting
         return _out_of_time(tool, "deadline" if expired else outcome)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
         return _raised(error, tool, run)
     return _ended(result, tool, run)
+
+
+def _watched(tool: Tool[Any, Any], context: CallContext) -> Call:
+    """The handler; if the call holds a claim, watched, because the claim lasts until the handler really ends."""
+    watch = context.watch
+    return tool.call if watch is None else watch.around(tool.call)
+
+
+def ended_late(end: HandlerEnd, tool: Tool[Any, Any], run: Run) -> Ran:
+    """How a handler ended that its call did not wait for."""
+    return _ended(end.result, tool, run) if end.error is None else _raised(end.error, tool, run)
 
 
 def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
@@ -183,4 +195,4 @@ def _handle(
     return finished(read_handler(handler).call(params, context))
 
 
-__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late", "unopened"]
+__all__ = ["NotBegun", "ended_late", "internal_error", "interrupted", "invoke", "start", "too_late", "unopened"]

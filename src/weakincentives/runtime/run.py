@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, final
 
 from ..budget import BudgetTracker
@@ -16,13 +14,12 @@ from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
 from .call import Refused
+from .call_memory import CallMemory
 from .cuts import CutResults
 from .ledger.default import session_ledger
 from .ledger.protocol import Ledger
 from .locks import CallLock
 from .transactions import Savepoint, locks_of
-
-_REMEMBERED_IDS = 1024
 
 
 @final
@@ -113,57 +110,4 @@ class Run:
         return self._ledger
 
 
-@final
-class CallMemory:
-    """Which ids were answered lately, and how often the last call was repeated."""
-
-    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_older", "_repeats")
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-        self._older: dict[str, int] = {}
-        self._numbers = count()
-        self._name: object = None
-        self._arguments: object = None
-        self._repeats = 0
-
-    def begin_turn(self) -> None:
-        """Forget the ids: they are the model's, unique within one turn."""
-        self._ids, self._older = {}, {}
-
-    def knows(self, call_id: str) -> bool:
-        """Whether the id is remembered."""
-        return call_id in self._ids or call_id in self._older
-
-    def is_new(self, call_id: str) -> bool:
-        """Remember an id; False when it was there already. A thousand and more are remembered."""
-        ids, number = self._ids, next(self._numbers)
-        # One step, so that of two threads with one id only one is first.
-        if ids.setdefault(call_id, number) != number or call_id in self._older:
-            return False
-        if len(ids) >= _REMEMBERED_IDS:
-            self._older, self._ids = ids, {}
-        return True
-
-    def repeats(self, name: str, arguments: object) -> int:
-        """How many times in a row exactly this was asked for, this time included."""
-        if arguments is not None and type(arguments) is not str:
-            arguments = _as_text(arguments)
-        if arguments == self._arguments and name == self._name:
-            self._repeats += 1
-        else:
-            self._name, self._arguments, self._repeats = name, arguments, 1
-        return self._repeats
-
-
-def _as_text(arguments: object) -> object:
-    """Arguments that can be compared later, whatever their owner does with them; equal to nothing if they cannot."""
-    if isinstance(arguments, bytes):
-        return arguments
-    try:
-        return json.dumps(arguments, sort_keys=True, default=dict)
-    except Exception:  # noqa: BLE001 - a mapping of somebody else's making
-        return object()
-
-
-__all__ = ["CallMemory", "Run"]
+__all__ = ["Run"]

@@ -9,12 +9,13 @@ from ..errors import ReducerError, RollbackError, StaleCallError
 from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked, tool_invoked
-from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
+from ..prompt.history import recorded_call
 from ..results import ToolResult
 from .accept import accept, accept_now, broken, stopped, too_long
-from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
+from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make, short_id
 from .contexts import CallContext
 from .invoke import internal_error
+from .redaction import recorded
 from .reply import reply_text
 from .run import Run
 from .steps import AFTER_HANDLER, Steps
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _NOT_UNDONE = "The call failed and could not be undone completely."
 _UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
+_MAX_NAME_CHARS = 200
 
 
 async def settle(  # noqa: PLR0917 - what a call has gathered
@@ -71,16 +73,22 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
     return make(ToolReply, (call.id, text, result, outcome, outcome in _UNEXPECTED, False))
 
 
-def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
-    """End a call that was not admitted: one event, one answer, nothing to undo."""
-    text, outcome = refused.text, refused.outcome
-    result: ToolResult[Any] = ToolResult.error(text)
-    params = call.arguments if refused.params is None else refused.params
+def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
+    """End a call that was not admitted: one event, one answer, nothing to undo.
+
+    A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
+    from elsewhere and are more than a text.
+    """
     call_id = call.id if isinstance(call.id, str) else ""
-    if not isinstance(call.name, str) or not call_id:  # events are typed, models are not
-        call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
-    if len(text) > DEFAULT_MAX_RESULT_CHARS:
-        text = run.cuts.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS)
+    if refused.duplicate:
+        return _answered_before(call, refused, run)
+    name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
+    text, outcome = run.cuts.capped_for(name, call_id, refused.text), refused.outcome
+    result = ToolResult.error(text) if result is None else result
+    params = call.arguments if refused.params is None else refused.params
+    call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
+    if call_id:
+        run.memory.is_new(call.id)  # answered, so it is not run later either
     event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run)
     try:
         run.tell(event)
@@ -89,7 +97,25 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     finally:
         _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
-    return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED, refused.duplicate)
+    return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED)
+
+
+def _answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
+    """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
+    event = recorded_call(run.session, short_id(call.id))
+    if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
+        return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
+    return answer_of(event)._replace(call_id=call.id, duplicate=True)
+
+
+def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
+    try:
+        if call.arguments == params:
+            return True
+        bound = run.tools.get(call.name)
+        return bound is not None and bool(bound.tool.parse(call.arguments or "{}") == params)
+    except Exception:  # noqa: BLE001 - arguments that cannot be read, or params of somebody else's making
+        return False
 
 
 def answer_of(event: ToolInvoked) -> ToolReply:
@@ -144,7 +170,7 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
         text = reply_text(admitted, ran.result, run)
     except BaseException as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
         ran = broken(error, ran, run)
-        text = ran.result.message
+        text = run.cuts.capped_for(admitted.tool.name, admitted.request.call.id, ran.result.message)
     return ran, f"{text}\n{changes.describe_undone()}" if changes else text
 
 
@@ -154,9 +180,10 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
     result, outcome, error, _ = ran
     duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
+    kept = None if error is None else recorded(error)
     return tool_invoked(
         call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
-        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, error,
+        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, kept,
     )  # fmt: skip
 
 

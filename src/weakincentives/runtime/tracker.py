@@ -18,9 +18,10 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from ..signals import shielded_run
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
+from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply, short_id
 from .contexts import call_context
 from .gate import gate, screen
+from .parse import already_brought
 from .run import Run
 from .settle import abort, conclude, settle
 from .transactions import Resources, Savepoint, context_of
@@ -137,8 +138,9 @@ class PendingToolTracker:
     ) -> ToolReply:
         """Answer and record a native tool that must not run, for a reason of the harness's own."""
         with shielded_run():
-            self._run.memory.is_new(tool_use_id)
-            return conclude(ToolCall(tool_use_id, tool_name, arguments), Refused("refused", text), self._run)
+            known = not self._run.memory.is_new(short_id(tool_use_id))
+            refused = already_brought(tool_use_id) if known else Refused("refused", text)
+            return conclude(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
 
     def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
         """Undo a tool that will not end by itself; None for an id that is not pending."""
@@ -151,8 +153,8 @@ class PendingToolTracker:
         return tuple(reply for reply in replies if reply is not None)
 
     def _require_new(self, tool_use_id: str) -> None:
-        if not self._run.memory.is_new(tool_use_id):
-            raise Refused("invalid", f"The id {tool_use_id!r} was used before.", duplicate=True)
+        if not self._run.memory.is_new(short_id(tool_use_id)):
+            raise already_brought(tool_use_id)
 
     def _open(self, request: Request, read_only: bool) -> Savepoint | None:
         """The savepoint of a tool that writes; `Refused` while another one is in the way."""

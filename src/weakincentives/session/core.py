@@ -175,16 +175,19 @@ class Core:
             if self.policy(slice_type) is SlicePolicy.LOG:
                 raise SessionError(
                     f"{slice_type.__qualname__} is a LOG slice: it can only grow. "
-                    "Its owner may empty all of them with session.reset(logs=True)."
+                    f"Its owner may empty it with session.clear_log({slice_type.__qualname__})."
                 )
-            content = EMPTY
-            if predicate is not None:
-                self._reducing = get_ident()
-                try:
-                    content = self.view(slice_type).without(predicate)
-                finally:
-                    self._reducing = 0
-            self._set(slice_type, content)
+            self._set(slice_type, self._without(slice_type, predicate))
+
+    def clear_log(self, slice_type: type[Any], predicate: Callable[[Any], object] | None) -> None:
+        """Remove items of a LOG slice; otherwise as `clear`."""
+        self.refuse_impure_writes()
+        with self.lock:
+            if self.policy(slice_type) is not SlicePolicy.LOG:
+                name = slice_type.__qualname__
+                raise SessionError(f"{name} is a STATE slice; use session[{name}].clear().")
+            content = self._without(slice_type, predicate)
+            self.logged = Logged({**self.logs, slice_type: content}, [], self.logged.epoch + 1)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring the STATE slices back; refuses a foreign or released snapshot."""
@@ -276,6 +279,15 @@ class Core:
         if snapshot.state is None:
             raise SnapshotError("This snapshot was released; take another one.")
         return snapshot.state
+
+    def _without(self, slice_type: type[Any], predicate: Callable[[Any], object] | None) -> Vector[Any]:
+        if predicate is None:
+            return EMPTY
+        self._reducing = get_ident()
+        try:
+            return self.view(slice_type).without(predicate)
+        finally:
+            self._reducing = 0
 
     def _append(self, slice_type: type[Any], value: object) -> None:
         state = self.state

@@ -14,7 +14,7 @@ from ..fence import Guard
 from .core import Core
 from .events import Dispatcher, DispatchResult, InProcessDispatcher
 from .guards import BothGuards, GuardedDispatcher
-from .persist import dump_session, load_session
+from .persist import OnOpaque, dump_session, load_session
 from .reducers import MethodReducer, reducer_methods
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
@@ -213,6 +213,17 @@ class Session:
                 raise SessionError("Only the owner of a session may empty its LOG slices, not a tool call.")
             self._core.reset(logs=False)
 
+    def clear_log(self, event_type: type[T], predicate: Callable[[T], object] | None = None, /) -> None:
+        """Remove the items of one LOG slice, or those that satisfy `predicate`; only the session's owner may.
+
+        What is gone is gone for good, also for limits that count calls and for conversations that are continued. What
+        the predicate raises passes through, and nothing is removed. Raises SessionError for a guarded handle and for a
+        STATE slice.
+        """
+        if self._guard is not None:
+            raise SessionError("Only the owner of a session may clear its LOG slices, not a tool call.")
+        self._core.clear_log(event_type, predicate)
+
     # Taking back.
 
     def snapshot(self) -> Snapshot:
@@ -286,16 +297,17 @@ class Session:
 
     # Saving.
 
-    def to_json(self) -> str:
+    def to_json(self, *, on_opaque: OnOpaque = "error") -> str:
         """Everything in the slices, STATE and LOG, with the id and the tags, as text that `from_json` loads.
 
         Registrations and subscribers are code and are not saved. Raises `SessionFormatError` naming a type that cannot
-        be saved.
+        be saved. With `on_opaque="mark"` such a value is saved as the name of its class and loaded as an `OpaqueValue`;
+        an item whose declared fields have no room for one is left out, and a warning is logged.
         """
         core = self._core
         with core.lock:
             state, logs = core.state, core.logs
-        return dump_session(self.session_id, self.tags, state, logs)
+        return dump_session(self.session_id, self.tags, state, logs, on_opaque)
 
     @classmethod
     def from_json(
