@@ -14,11 +14,11 @@ MUTANTS = [
     Mutant(
         "policies are asked before the locks are taken",
         "runtime/dispatch.py",
-        "        savepoint = run.savepoint()\n        if not savepoint.open_now(shared):\n"
+        "        if not savepoint.open_now(shared):\n"
         "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n"
         "        admitted = await gate(screened, run, waiting)\n",
         "        admitted = await gate(screened, run, waiting)\n"
-        "        savepoint = run.savepoint()\n        if not savepoint.open_now(shared):\n"
+        "        if not savepoint.open_now(shared):\n"
         "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n",
         _POLICIES,
     ),

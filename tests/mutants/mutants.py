@@ -6,12 +6,13 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from tests.mutants import answer_mutants, call_mutants
+from tests.mutants import answer_mutants, call_mutants, interrupt_mutants
 from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     *call_mutants.MUTANTS,
     *answer_mutants.MUTANTS,
+    *interrupt_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
@@ -65,20 +66,20 @@ MUTANTS = [
     Mutant(
         "snapshots of resources are never released",
         "runtime/transactions.py",
-        "            if self._parts:\n                _release_parts(self._parts, self._log_extra)",
-        "            if self._parts and False:\n                _release_parts(self._parts, self._log_extra)",
+        "                if self._parts:\n                    _release_parts(self._parts, self._log_extra)",
+        "                if self._parts and False:\n                    _release_parts(self._parts, self._log_extra)",
     ),
     Mutant(
         "locks are never given back",
         "runtime/transactions.py",
-        "                self._parts = ()\n            self.let_go()",
+        "                self._parts = ()\n                self.let_go()",
         "                self._parts = ()",
     ),
     Mutant(
         "a snapshot that fails leaves the locks taken",
         "runtime/transactions.py",
-        "        except BaseException:\n            self.let_go()\n            raise",
-        "        except BaseException:\n            raise",
+        "            self._decided = True  # nothing was changed yet\n            self.close()\n            raise",
+        "            raise",
     ),
     Mutant(
         "resources take no part",

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from ..budget import TokenUsage
 from ..errors import ParseError, PromptEvaluationError, VisibilityExpansionRequired, WinkError
+from ..interrupts import current_shield
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
 from ..prompt.visibility import set_visibility
@@ -125,6 +126,7 @@ class Evaluation(Generic[OutputT]):
         """Until the final answer, or in manual mode until there are calls to run."""
         self._teller.on_event = on_event
         manual = self._settings.manual
+        shield = current_shield()
         try:
             if not self._turns:
                 await self._begin(mode)
@@ -140,7 +142,11 @@ class Evaluation(Generic[OutputT]):
                     if response is not None:
                         break
         except BaseException as error:
-            self._fail(error)
+            shield.depth += 1  # a second interrupt waits until every call is answered
+            try:
+                self._fail(error)
+            finally:
+                shield.depth -= 1
             await mode.close(self.executor)
             raise
         await mode.close(self.executor)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future, wait
-from threading import Lock
+from concurrent.futures import Future
+from threading import Lock, get_ident
 from typing import Any, Self, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
+from ..interrupts import MAIN, OTHER, current_shield, shielded, unshielded, wait_until_done
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import may_overlap
 from ..prompt.prompt import Prompt
@@ -26,8 +27,9 @@ from ..runtime.open_calls import answer_open_call, decline
 from ..runtime.run import Run
 from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
-from ..runtime.waiting import AWAITING, BLOCKING
+from ..runtime.waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting
 from ..session import Session
+from ..signals import find_handlers, install, remove, shielded_run, stand_aside, stand_in_front
 from .driving import drive
 
 OnCall = Callable[[ToolCall], object]
@@ -67,6 +69,7 @@ class ToolExecutor:
         _install_policies(rendered, session)
         self._resources = prompt.resources
         self._entered = False
+        self._shielded = False
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._lock = Lock()
         self._run = Run(
@@ -110,7 +113,8 @@ class ToolExecutor:
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
         """Answer a call without running it: one event, outcome `cancelled`; an answered call keeps its answer."""
-        return decline(call, text, self._run)
+        with shielded():
+            return decline(call, text, self._run)
 
     def recall(self, call: ToolCall) -> ToolReply | None:
         """What log and ledger know of a call that did not run here, None for nothing; may wait for a disk or server."""
@@ -120,19 +124,42 @@ class ToolExecutor:
         self, call: ToolCall, *, given: ToolReply | None = None, recalled: ToolReply | None = None
     ) -> ToolReply:
         """Answer a call that did not run here: what was given for it, else what is known; see `runtime.open_calls`."""
-        return answer_open_call(call, self._run, given, recalled)
+        with shielded():
+            return answer_open_call(call, self._run, given, recalled)
 
     def execute(self, call: ToolCall) -> ToolReply:
         """Run one call and answer it; one whose id was brought before is not run, and has the answer it got then."""
         if not self._entered:
             self._enter()
-        return drive(dispatch(call, self._run, BLOCKING))
+        shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield`, without the call
+        depth = shield.depth
+        shield.depth = depth + 1
+        alone = False
+        try:
+            if shield is OTHER:
+                return drive(dispatch(call, self._run, BLOCKING_ELSEWHERE))
+            if not shield.runs:  # outside of a `with`: our signal handlers are installed for this call
+                stand_in_front()
+                shield.runs += 1
+                alone = True
+            return drive(dispatch(call, self._run, BLOCKING))
+        finally:
+            try:
+                if alone:
+                    shield.runs -= 1
+                    if not shield.runs:
+                        stand_aside()
+                while shield.noted and not depth:
+                    shield.deliver()
+            finally:
+                shield.depth = depth
 
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
         if not self._entered:
             await self._aenter()
-        return await dispatch(call, self._run, AWAITING)
+        with shielded_run(self._shielded):
+            return await dispatch(call, self._run, _awaiting())
 
     def execute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
@@ -148,27 +175,28 @@ class ToolExecutor:
         if not self._entered:
             self._enter()
         calls = list(calls)
-        if len(calls) == 1:  # as below; most turns are like this
-            return [self._execute_only(calls[0], on_call, on_reply)]
-        turn = _Turn(calls, self._run, on_call, on_reply)
-        for batch in turn.batches():
-            if len(batch) == 1:
-                turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
-                continue
-            running = [
-                Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
-                for call, before, done in _chained(batch)
-            ]
-            for call, threaded in zip(batch, running, strict=True):
-                turn.wait(threaded.future)
-                turn.take(call, threaded.future.result)
-        return turn.finish()
+        with shielded_run(self._shielded):
+            if len(calls) == 1:  # as below; most turns are like this
+                return [self._execute_only(calls[0], on_call, on_reply)]
+            turn = _Turn(calls, self._run, on_call, on_reply)
+            for batch in turn.batches():
+                if len(batch) == 1:
+                    turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, _blocking())))
+                    continue
+                running = [
+                    Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
+                    for call, before, done in _chained(batch)
+                ]
+                for call, threaded in zip(batch, running, strict=True):
+                    turn.wait(threaded.future)
+                    turn.take(call, threaded.future.result)
+            return turn.finish()
 
     def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
         if on_call is not None:
             on_call(call)
         try:
-            reply = drive(dispatch(call, self._run, BLOCKING))
+            reply = drive(dispatch(call, self._run, _blocking()))
         except BaseException:
             if on_reply is not None:
                 on_reply(decline(call, _NOT_RUN, self._run))
@@ -182,33 +210,40 @@ class ToolExecutor:
     ) -> list[ToolReply]:
         """Like `execute_all`, for async code."""
         await self._aenter()
-        turn = _Turn(calls, self._run, on_call, on_reply)
-        for batch in turn.batches():
-            if len(batch) == 1:
-                await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
-                continue
-            tasks = [
-                asyncio.ensure_future(_asettling(done, self._run, call, before))
-                for call, before, done in _chained(batch)
-            ]
-            try:
-                await asyncio.wait(tasks)
-            except asyncio.CancelledError:  # all of them are stopped, each is answered
-                for task in tasks:
-                    task.cancel()
-            for call, task in zip(batch, tasks, strict=True):
-                await turn.atake(call, task)
-        return turn.finish()
+        with shielded_run(self._shielded):
+            turn = _Turn(calls, self._run, on_call, on_reply)
+            for batch in turn.batches():
+                if len(batch) == 1:
+                    await turn.atake(batch[0], dispatch(batch[0], self._run, _awaiting()))
+                    continue
+                tasks = [
+                    asyncio.ensure_future(_asettling(done, self._run, call, before))
+                    for call, before, done in _chained(batch)
+                ]
+                try:
+                    await unshielded(asyncio.wait(tasks))
+                except asyncio.CancelledError:  # all of them are stopped, each is answered
+                    for task in tasks:
+                        task.cancel()
+                for call, task in zip(batch, tasks, strict=True):
+                    await turn.atake(call, unshielded(task))
+            return turn.finish()
 
     def close(self) -> None:
         """Close what the evaluation's resources built; closing twice does nothing."""
-        if self._left():
-            self._resources.__exit__(None, None, None)
+        try:
+            if self._left():
+                self._resources.__exit__(None, None, None)
+        finally:
+            self._unshield()
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
-        if self._left():
-            await self._resources.__aexit__(None, None, None)
+        try:
+            if self._left():
+                await self._resources.__aexit__(None, None, None)
+        finally:
+            self._unshield()
 
     def _left(self) -> bool:
         with self._lock:
@@ -220,24 +255,49 @@ class ToolExecutor:
             if not self._entered:
                 self._resources.__enter__()
                 self._entered = True
+                find_handlers()
 
     async def _aenter(self) -> None:
         if not self._entered:
             await self._resources.__aenter__()
             with self._lock:
                 first, self._entered = not self._entered, True
+            find_handlers()
             if not first:  # another task or thread was quicker
                 await self._resources.__aexit__(None, None, None)
 
+    def _shield(self) -> None:
+        """Stand in front of the signal handlers for as long as the `with` lasts; see `interrupts`."""
+        with shielded():
+            if not self._shielded:
+                find_handlers()
+                self._shielded = install()
+
+    def _unshield(self) -> None:
+        with shielded():
+            if self._shielded:
+                self._shielded = False
+                remove()
+
     def __enter__(self) -> Self:
-        self._enter()
+        try:
+            self._enter()
+            self._shield()
+        except BaseException:  # also an interrupt that waited
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
-        await self._aenter()
+        try:
+            await self._aenter()
+            self._shield()
+        except BaseException:  # as above
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -285,6 +345,7 @@ class _Turn:
         if self._on_call is not None:
             for call in batch:
                 self._on_call(call)
+        self._look()
         if batch and self._ended is None:
             yield batch
             return
@@ -295,12 +356,21 @@ class _Turn:
     def wait(self, future: Future[ToolReply]) -> None:
         """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
         try:
-            wait([future])
+            wait_until_done(future)
         except BaseException as error:
             if self._ended is not None:
                 raise
             self._ended = error
-            wait([future])
+            wait_until_done(future)
+
+    def _look(self) -> None:
+        """An interrupt that came while our own code ran ends the turn here, between two calls."""
+        shield = current_shield()
+        try:
+            while shield.noted:
+                shield.deliver()
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
+            self._ended = self._ended or error
 
     def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
         try:
@@ -335,6 +405,7 @@ class _Turn:
                 self._ended = self._ended or error
 
     def finish(self) -> list[ToolReply]:
+        self._look()
         if self._ended is not None:
             raise self._ended
         return self.replies
@@ -348,6 +419,14 @@ _OPENED = (
     "This call was not run, because an earlier call of the turn opened sections.\n"
     "Read them; then call it again if it is still right."
 )
+
+
+def _blocking() -> Waiting:
+    return BLOCKING if get_ident() == MAIN.ident else BLOCKING_ELSEWHERE
+
+
+def _awaiting() -> Waiting:
+    return AWAITING if get_ident() == MAIN.ident else AWAITING_ELSEWHERE
 
 
 def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
@@ -378,16 +457,17 @@ def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None]
 
 def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
     try:
-        return drive(dispatch(call, run, BLOCKING, before))
+        return drive(dispatch(call, run, BLOCKING_ELSEWHERE, before))
     finally:
         done.set_result(None)
 
 
 async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
-    try:
-        return await dispatch(call, run, AWAITING, before)
-    finally:
-        done.set_result(None)
+    with shielded():  # a task of its own begins at depth zero
+        try:
+            return await dispatch(call, run, _awaiting(), before)
+        finally:
+            done.set_result(None)
 
 
 __all__ = ["ToolExecutor"]

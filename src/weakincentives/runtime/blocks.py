@@ -7,7 +7,21 @@ from typing import Self, final
 
 from ..prompt.changes import Changes
 from ..session import Session
-from .transactions import CompositeSnapshot, Resources, savepoint_here
+from ..signals import shielded_run
+from .transactions import CompositeSnapshot, Resources, Savepoint, savepoint_here
+
+
+@final
+class _CloseWhenDropped:
+    """Closes a savepoint whose `with` was left without `__exit__`: an interrupt may be raised before its first line."""
+
+    __slots__ = ("_savepoint",)
+
+    def __init__(self, savepoint: Savepoint) -> None:
+        self._savepoint = savepoint
+
+    def __del__(self) -> None:
+        self._savepoint.close()
 
 
 @final
@@ -18,7 +32,7 @@ class Transaction:
     included; LOG slices stay. The value of the `with` is the `CompositeSnapshot`.
     """
 
-    __slots__ = ("_savepoint", "_tag", "_validate", "committed")
+    __slots__ = ("_closing", "_savepoint", "_tag", "_validate", "committed")
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
         self._savepoint = savepoint_here(session, resources)
@@ -28,14 +42,37 @@ class Transaction:
         """Whether the changes stayed; None while it is open."""
 
     def __enter__(self) -> Self:
-        self._savepoint.open()
+        try:
+            with shielded_run():
+                self._savepoint.open()
+                self._begin()
+        except BaseException:  # also an interrupt that waited until it was open
+            self._savepoint.close()
+            raise
         return self
 
+    def _begin(self) -> None:
+        self._savepoint.outlive_task()
+        self._closing = _CloseWhenDropped(self._savepoint)
+
     async def __aenter__(self) -> Self:
-        await self._savepoint.aopen()
+        try:
+            with shielded_run():
+                await self._savepoint.aopen()
+                self._begin()
+        except BaseException:  # as above
+            self._savepoint.close()
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            with shielded_run():
+                self._leave(error)
+        finally:
+            self._savepoint.close()  # if an interrupt came first
+
+    def _leave(self, error: BaseException | None) -> None:
         try:
             self.committed = error is None and (self._validate is None or bool(self._validate()))
         except BaseException:
@@ -45,6 +82,7 @@ class Transaction:
             if self.committed:
                 self._savepoint.keep()
             self._savepoint.close()
+            self._closing = None  # here, where an interrupt waits: in `__del__` it would be swallowed
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.__exit__(kind, error, trace)

@@ -48,6 +48,8 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         params, read_only = request.params, tool.annotations.read_only
         shared = read_only and may_overlap(request.bound.policies)
         savepoint = run.savepoint()
+        if waiting.may_vanish:
+            savepoint.place_here()
         if not savepoint.open_now(shared):
             await waiting.open(savepoint, shared=shared, seconds=run.remaining())
         admitted = await gate(screened, run, waiting)
@@ -55,7 +57,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         once = None if tool.idempotency is None else Once(admitted, context, run, waiting)
         ran = None if once is None else await once.claim()
         if ran is None:
-            ran = start(admitted, context, run)
+            ran = start(admitted, context, run, waiting.shield)
             if not isinstance(ran, Ran):
                 ran = await invoke(admitted, context, ran, run, waiting)
             if once is not None:

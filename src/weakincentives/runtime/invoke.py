@@ -14,6 +14,7 @@ from ..errors import (
     ToolError,
     VisibilityExpansionRequired,
 )
+from ..interrupts import Shield
 from ..prompt.events import Outcome
 from ..prompt.handlers import Call, read_handler
 from ..prompt.tool import Tool
@@ -35,7 +36,7 @@ class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
     """The deadline passed before the handler began."""
 
 
-def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
+def start(admitted: Admitted, context: CallContext, run: Run, shield: Shield) -> Ran | Awaitable[Any] | None:
     """Run a plain handler in this thread, which is the usual case.
 
     None when the handler has limits or is async: it has not begun then. An awaitable is what it returned.
@@ -43,12 +44,18 @@ def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable
     tool = admitted.tool
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return None
+    depth = shield.depth
     try:
         if run.has_eager_tools:
             context.scope().__enter__()
+        while shield.noted:  # interrupted before the handler began
+            shield.deliver()
+        shield.depth = 0
         result: Any = tool.call(admitted.request.params, context)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        shield.depth = depth  # the first statement, here and below: see interrupts.py
         return _raised(error, tool, run)
+    shield.depth = depth
     if type(result) is ToolResult and result.success:
         return make(Ran, (result, "succeeded", None, None))  # pyright: ignore[reportUnknownArgumentType]
     return result if inspect.isawaitable(result) else _ended(result, tool, run)  # pyright: ignore[reportUnknownArgumentType]

@@ -17,6 +17,7 @@ from ..resources.waiting import block_on
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
+from ..signals import shielded_run
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
 from .gate import gate, screen
@@ -97,10 +98,16 @@ class PendingToolTracker:
         """Remember everything before a native tool runs; a reply means that it must not run, and why."""
         call = ToolCall(tool_use_id, tool_name, arguments)
         native = _NativeTool(tool_name, ToolAnnotations(read_only=read_only, destructive=not read_only))
-        request = Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {})
+        with shielded_run():
+            return self._begin(
+                Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {}), read_only
+            )
+
+    def _begin(self, request: Request, read_only: bool) -> ToolReply | None:
+        call = request.call
         savepoint: Savepoint | None = None
         try:
-            self._require_new(tool_use_id)
+            self._require_new(call.id)
             screened = screen(request, self._run)
             savepoint = self._open(request, read_only)
             admitted = block_on(gate(screened, self._run, BLOCKING))
@@ -114,7 +121,7 @@ class PendingToolTracker:
             finally:
                 if savepoint is not None:
                     savepoint.close()
-        self._pending[tool_use_id] = _Pending(admitted, savepoint)
+        self._pending[call.id] = _Pending(admitted, savepoint)
         return None
 
     def end_tool_execution(
@@ -129,8 +136,9 @@ class PendingToolTracker:
         self, *, tool_use_id: str, tool_name: str, text: str, arguments: Mapping[str, Any] | None = None
     ) -> ToolReply:
         """Answer and record a native tool that must not run, for a reason of the harness's own."""
-        refused = self._run.memory.refusal_of(tool_use_id) or Refused("refused", text)
-        return conclude(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
+        with shielded_run():
+            refused = self._run.memory.refusal_of(tool_use_id) or Refused("refused", text)
+            return conclude(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
 
     def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
         """Undo a tool that will not end by itself; None for an id that is not pending."""
@@ -158,15 +166,20 @@ class PendingToolTracker:
                 "Wait for its result, then call it again.",
                 params=request.params,
             )
+        if savepoint is not None:
+            savepoint.place_here()
+            savepoint.outlive_task()  # hooks of a harness run in tasks of their own
         return savepoint
 
     def _is_writing(self) -> bool:
         return any(item.savepoint is not None for item in self._pending.values())
 
     def _end(self, tool_use_id: str, ran: Ran) -> ToolReply | None:
-        pending = self._pending.pop(tool_use_id, None)
-        if pending is None:
-            return None
+        with shielded_run():
+            pending = self._pending.pop(tool_use_id, None)
+            return None if pending is None else self._settle(pending, ran)
+
+    def _settle(self, pending: _Pending, ran: Ran) -> ToolReply:
         savepoint = pending.savepoint
         if savepoint is None:
             # While a writing tool is pending its locks are ours: hooks run in contexts of their own, so that cannot

@@ -117,7 +117,7 @@ class Savepoint(Holding):
             locks = locks_of(session, resources)
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
-        self._token = None
+        self._loop = self._task = self._thread = self._token = None
         self.session = session
         self._context = resources
         self._log_extra = log_extra
@@ -158,7 +158,8 @@ class Savepoint(Holding):
                     self._parts = _snapshots(parts)
             self._session_snapshot = self.session.snapshot()
         except BaseException:
-            self.let_go()
+            self._decided = True  # nothing was changed yet
+            self.close()
             raise
 
     # While it is open.
@@ -225,10 +226,14 @@ class Savepoint(Holding):
                     self.undo()
         finally:
             self._session_snapshot = None  # dropping it is releasing it
-            if self._parts:
-                _release_parts(self._parts, self._log_extra)
+            try:
+                if self._parts:
+                    _release_parts(self._parts, self._log_extra)
+            finally:
                 self._parts = ()
-            self.let_go()
+                self.let_go()
+
+    _close = close  # what is done for a call that cannot do it itself
 
 
 def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
@@ -307,11 +312,17 @@ def _release(session: Session, snapshot: CompositeSnapshot) -> None:
 
 
 def _release_parts(parts: tuple[tuple[Any, Any], ...], log_extra: LogExtra = None) -> None:
+    """Each is released, whatever the others did; an interrupt among them is raised after the last."""
+    interrupt: BaseException | None = None
     for part, taken in reversed(parts):
         try:
             part.release(taken)
         except Exception:  # participants are users' code; what is released is not needed any more
             logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
+        except BaseException as error:  # noqa: BLE001 - raised when the round is over
+            interrupt = error if interrupt is None else interrupt
+    if interrupt is not None:
+        raise interrupt
 
 
 def _file_changes(parts: Iterable[tuple[Any, Any]], log_extra: LogExtra) -> FileChanges | None:
