@@ -106,11 +106,11 @@ class Teller:
         """Record and tell; what fails there keeps neither the event from the log nor us from going on."""
         session = self._session
         try:
-            told = session.dispatch(event)
+            session.recorder()(event)
         except ReducerError:
             logger.exception("A reducer failed on %s", type(event).__name__)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-            told = session.dispatcher.dispatch(event)
+        told = session.dispatcher.dispatch(event)
         for handler, error in told.errors:
             logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 

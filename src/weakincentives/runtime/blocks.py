@@ -18,7 +18,9 @@ class Transaction:
     included; LOG slices stay. The value of the `with` is the `CompositeSnapshot`.
     """
 
-    __slots__ = ("_savepoint", "_tag", "_validate", "committed")
+    __slots__ = ("_moment", "_savepoint", "_tag", "_validate", "committed")
+
+    _moment: CompositeSnapshot
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
         context = context_of(resources)
@@ -30,10 +32,12 @@ class Transaction:
 
     def __enter__(self) -> Self:
         self._savepoint.open()
+        self._moment = self._savepoint.snapshot(self._tag)
         return self
 
     async def __aenter__(self) -> Self:
         await self._savepoint.aopen()
+        self._moment = self._savepoint.snapshot(self._tag)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -53,7 +57,8 @@ class Transaction:
     @property
     def snapshot(self) -> CompositeSnapshot:
         """The moment it was entered, for `restore_snapshot` in the middle; `SessionError` while it is not open."""
-        return self._savepoint.snapshot(self._tag)
+        self._savepoint.snapshot()  # raises while it is not open
+        return self._moment
 
     def changes(self) -> Changes:
         """What differs from the moment it was entered."""

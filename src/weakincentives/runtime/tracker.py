@@ -138,6 +138,7 @@ class PendingToolTracker:
 
     def _open(self, request: Request) -> Savepoint:
         savepoint = self._run.savepoint()
+        savepoint.for_all = True  # the harness's code runs outside of all calls of ours
         if self._is_writing() or not savepoint.open_now():
             raise Refused(
                 "refused",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from ..errors import RollbackError, SessionError
@@ -48,7 +49,7 @@ def restore_snapshot(session: Session, resources: Resources | None, snapshot: Co
 
     Every participant is tried even when one fails; then `RollbackError` holds all causes.
     """
-    _restore(session, context_of(resources), snapshot)
+    _restore(lambda: session.restore(snapshot.session), context_of(resources), snapshot.parts, snapshot.mark)
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
@@ -64,7 +65,7 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_parts", "_session_snapshot", "session", "settled")
+    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_opened", "_parts", "for_all", "session", "settled")
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ class Savepoint(Holding):
         self._log_extra = log_extra
         self._decided = False
         self.settled = False  # whether the call's event is on record
-        self._session_snapshot: Snapshot | None = None
+        self.for_all = False  # whether writes of code outside of all calls are its own
+        self._opened = False  # whether the session knows of it
         self._parts: tuple[tuple[Any, Any], ...] = ()
         self._mark = 0
 
@@ -120,33 +122,38 @@ class Savepoint(Holding):
                 self._mark, parts = context.moment()
                 if parts:
                     self._parts = _snapshots(parts)
-            self._session_snapshot = self.session.snapshot()
+            self._opened = True
+            self.session.open_savepoint(self.owner, for_all=self.for_all)
         except BaseException:
+            self.session.close_savepoint(self.owner)
             self.let_go()
             raise
 
     # While it is open.
 
     def snapshot(self, tag: str = "") -> CompositeSnapshot:
-        """The moment it was opened; `SessionError` before that, and while it only reads."""
-        if self._session_snapshot is None:
+        """The moment it was opened, LOG slices as they are now; `SessionError` before that, and while it only reads."""
+        if not self._opened:
             raise SessionError("The savepoint is not open.")
-        return CompositeSnapshot(self._session_snapshot, self._parts, self._mark, tag)
+        return CompositeSnapshot(self.session.snapshot_at(self.owner), self._parts, self._mark, tag)
 
     def changes(self) -> Changes:
-        """What differs from the moment it was opened; costs no more than the changes."""
-        snapshot = self._session_snapshot
-        if snapshot is None:
+        """What was changed inside it since it was opened; costs no more than the changes."""
+        if not self._opened:
             return NO_CHANGES
-        slices = self.session.changes(snapshot)
+        slices = self.session.changes_in(self.owner)
         files = _file_changes(self._parts, self._log_extra) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
-        """Bring everything back; `RollbackError` when a participant could not be, all others are."""
+        """Undo what was changed inside it; `RollbackError` when a participant could not be restored, all others are.
+
+        In the session what others have written meanwhile stays.
+        """
         try:
-            if self._session_snapshot is not None:
-                _restore(self.session, self._context, self.snapshot(), self._log_extra)
+            if self._opened:
+                undo_session = partial(self.session.undo_savepoint, self.owner)
+                _restore(undo_session, self._context, self._parts, self._mark, self._log_extra)
         except RollbackError:
             self._decided = True  # closing would only fail once more
             raise
@@ -160,7 +167,10 @@ class Savepoint(Holding):
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
-        self._session_snapshot, self._parts = None, ()
+        self._parts = ()
+        if self._opened:
+            self._opened = False
+            self.session.close_savepoint(self.owner)
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
@@ -174,7 +184,9 @@ class Savepoint(Holding):
             if not self._decided:
                 self.undo()
         finally:
-            self._session_snapshot = None  # dropping it is releasing it
+            if self._opened:
+                self._opened = False
+                self.session.close_savepoint(self.owner)
             if self._parts:
                 _release_parts(self._parts, self._log_extra)
                 self._parts = ()
@@ -205,19 +217,23 @@ def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
 
 
 def _restore(
-    session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot, log_extra: LogExtra = None
+    restore_session: Callable[[], None],
+    context: ResourceContext | None,
+    parts: tuple[tuple[Any, Any], ...],
+    mark: int,
+    log_extra: LogExtra = None,
 ) -> None:
     causes: dict[str, BaseException] = {}
-    interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)
-    for part, taken in reversed(snapshot.parts):
+    interrupt = _attempt(causes, "session", restore_session, log_extra)
+    for part, taken in reversed(parts):
         step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken), log_extra)
         interrupt = interrupt or step
-    if context is not None and context.mark() != snapshot.mark:
-        interrupt = _attempt(causes, "resources", lambda: context.discard(snapshot.mark), log_extra) or interrupt
+    if context is not None and context.mark() != mark:
+        interrupt = _attempt(causes, "resources", lambda: context.discard(mark), log_extra) or interrupt
     if causes:
         listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
         raise RollbackError(
-            f"{len(causes)} of {len(snapshot.parts) + 1} participants could not be restored ({listed}). "
+            f"{len(causes)} of {len(parts) + 1} participants could not be restored ({listed}). "
             "What they hold is not to be trusted: stop the run and look at them.",
             causes=causes,
         )

@@ -15,7 +15,8 @@ from .core import Core
 from .events import Dispatcher, DispatchResult, InProcessDispatcher
 from .guards import BothGuards, GuardedDispatcher
 from .persist import dump_session, load_session
-from .reducers import MethodReducer, reducer_methods
+from .reducers import MethodReducer, initial_state, reducer_methods
+from .savepoints import SessionSavepoints
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
 from .vector import Vector
@@ -27,7 +28,7 @@ _NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
 
 @final
-class Session:
+class Session(SessionSavepoints):
     """State by type, changed by events, that can be taken back. Safe to use from any thread.
 
     A session lives as long as somebody holds it; there is nothing to close. A parent does not keep its children
@@ -115,7 +116,9 @@ class Session:
         dispatcher = self._dispatcher
         if dispatcher is None:
             assert self._guard is not None
-            dispatcher = self._dispatcher = GuardedDispatcher(self._core.dispatcher, self._guard)
+            dispatcher = self._dispatcher = GuardedDispatcher(
+                self._core.dispatcher, self._core.subscriptions, self._guard
+            )
         return dispatcher
 
     @property
@@ -170,8 +173,11 @@ class Session:
         return self._core.notes.get(key)
 
     def recorder(self) -> Callable[[object], None]:
-        """`record`, to be kept and called again and again: one step less when this handle has no guard."""
-        return self._core.record if self._guard is None else self.record
+        """`record` for the engine's own events: what their reducers change belongs to no call.
+
+        So no call that is undone takes it back. To be kept and called again and again.
+        """
+        return self._core.record_unowned if self._guard is None else self._record_unowned
 
     def route(self, value: object, /) -> None:
         """Run the reducers registered for the value's class, if there are any; nobody is told.
@@ -197,7 +203,7 @@ class Session:
         and nothing else. Raises TypeError when the class cannot be installed.
         """
         methods = reducer_methods(state_type)
-        content: Vector[Any] = Vector((_initial_state(state_type, initial),))
+        content: Vector[Any] = Vector((initial_state(state_type, initial),))
         if self._guard is None:
             self._install(state_type, methods, content)
         else:
@@ -332,6 +338,11 @@ class Session:
 
     # Inside.
 
+    def _record_unowned(self, event: object) -> None:
+        assert self._guard is not None
+        with self._guard:
+            self._core.record_unowned(event)
+
     @property
     def _root(self) -> Session:
         return self._owner or self
@@ -355,24 +366,6 @@ class Session:
         copy = Session(bus, session_id=session_id, parent=parent, tags=tags, clock=self.clock)
         copy._core.adopt(self._core)
         return copy
-
-
-def _initial_state(state_type: type[T], initial: T | Callable[[], T] | None) -> T:
-    if isinstance(initial, state_type):
-        return cast("T", initial)
-    name = state_type.__qualname__
-    if initial is not None and not callable(initial):
-        raise TypeError(f"initial= must be a {name} or make one, not a {type(initial).__qualname__}.")
-    make: Callable[[], Any] = state_type if initial is None else initial
-    try:
-        made = make()
-    except TypeError as error:
-        if initial is not None:
-            raise
-        raise TypeError(f"{name} cannot be made without arguments: pass install({name}, initial=...).") from error
-    if not isinstance(made, state_type):
-        raise TypeError(f"initial= made a {type(made).__qualname__}, not a {name}.")
-    return made
 
 
 __all__ = ["Session"]

@@ -81,11 +81,11 @@ class Telling:
     def _publish(self, event: PromptRendered | PromptExecuted) -> None:
         session = self._session
         try:
-            told = session.dispatch(event)
+            session.recorder()(event)
         except ReducerError:
             logger.exception("A reducer failed on %s", type(event).__name__)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-            told = session.dispatcher.dispatch(event)
+        told = session.dispatcher.dispatch(event)
         for handler, error in told.errors:
             logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 
