@@ -106,14 +106,14 @@ class Contents:
     ) -> None:
         """Note a write that is about to be made; should Ctrl-C come before it is, then an undo still covers it."""
         if len(self.writes) >= self._compact_at:
-            self._compact()
+            self.compact()
         self.make_marks()
         self.writes.append(Write(NOBODY if unowned else current_owner(), space, key, transform, event_type))
 
     def note_writes(self, writes: Iterable[tuple[int, Any, Transform, type[Any] | None]], unowned: bool) -> None:
         """Note several that are about to be made together."""
         if len(self.writes) >= self._compact_at:
-            self._compact()
+            self.compact()
         self.make_marks()
         owner = NOBODY if unowned else current_owner()
         self.writes += [Write(owner, *write) for write in writes]
@@ -123,6 +123,17 @@ class Contents:
         for owner in tuple(self.calls):
             if owner not in self.marks:
                 self.marks[owner] = Mark(owner, owner in self.for_all, self.content, len(self.writes))
+
+    def compact(self) -> None:
+        """Make the log of writes shorter, and what it remembers of others part of what the savepoints do."""
+        for owner in [owner for owner in self.calls if owner.holder is None]:  # opening it was interrupted
+            with suppress(ValueError):
+                self.calls.remove(owner)
+        self.marks = {owner: mark for owner, mark in self.marks.items() if owner in self.calls}
+        shorter = self.pure(compacted, self.marks.values(), self.content, self.writes)
+        if shorter is not None:
+            self.writes = shorter
+        self._compact_at = max(COMPACT_AT, 2 * len(self.writes))
 
     def forget_mark(self, owner: Owner) -> None:
         """Forget what a savepoint remembered; without any open one the log of writes ends."""
@@ -149,16 +160,6 @@ class Contents:
             raise SessionError(
                 "A reducer or predicate wrote to its session. They are pure: return an operation instead."
             )
-
-    def _compact(self) -> None:
-        for owner in [owner for owner in self.calls if owner.holder is None]:  # opening it was interrupted
-            with suppress(ValueError):
-                self.calls.remove(owner)
-        self.marks = {owner: mark for owner, mark in self.marks.items() if owner in self.calls}
-        shorter = self.pure(compacted, self.marks.values(), self.content, self.writes)
-        if shorter is not None:
-            self.writes = shorter
-        self._compact_at = max(COMPACT_AT, 2 * len(self.writes))
 
 
 __all__ = ["COMPACT_AT", "Contents"]

@@ -65,7 +65,7 @@ class Core(Contents):
             if steps:
                 self._reduce(event, event_type, plan, unowned)
             elif is_log:
-                if is_pending:
+                if is_pending and self.calls:
                     self.note_write(STATE, event_type, partial(_appended, event), unowned=unowned)
                 self.logged.fresh.append(event)
             else:
@@ -86,7 +86,7 @@ class Core(Contents):
         with self.lock:
             plan = self._plans.get(slice_type) or self._plan(slice_type)
             if plan.is_log:
-                if plan.is_pending:
+                if plan.is_pending and self.calls:
                     self.note_write(STATE, slice_type, partial(_appended, value))
                 self.logs = {**self.logs, slice_type: self.logs.get(slice_type, EMPTY).append(value)}
             else:

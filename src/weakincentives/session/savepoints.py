@@ -74,7 +74,7 @@ class SessionSavepoints:
         if owner in core.calls:
             core.calls.remove(owner)
         # A writer that saw it as open may note a write after this look: the next one to close forgets that.
-        if core.marks or core.subscriptions.entries:
+        if core.marks or core.writes or core.subscriptions.entries:
             core.close_savepoint(owner)
 
 
@@ -129,20 +129,20 @@ def _undo_writes(core: Core, mark: Mark, failures: list[Failure]) -> None:
     if not any(mark.owns(write.owner) for write in since):
         return
     content = core.pure(without_own, mark, core.content, since, failures)
+    failures += mark.failures
     dropped = {id(failure.write) for failure in failures}
     gone = [mark.owns(write.owner) or id(write) in dropped for write in since]
     kept = [write for write, is_gone in zip(since, gone, strict=True) if not is_gone]
     # Savepoints that were opened since remember some of the undone writes as if they had been there before.
     rebased: list[tuple[Mark, Content, int]] = []
     for other in core.marks.values():
-        if other is not mark and other.owner.inside(mark.owner):
-            rebased.append((other, content, position + len(kept)))  # undone with this one: it starts over
-        elif other.position > position:
+        if other.position > position:
             until = other.position - position
             remembered = core.pure(without_own, mark, other.content, since[:until])
             rebased.append((other, remembered, other.position - sum(gone[:until])))
     core.writes[position:] = kept
     core.store(content)
+    mark.failures = []
     for other, remembered, place in rebased:
         other.content, other.position = remembered, place
 
@@ -151,7 +151,7 @@ def _written_slices(mark: Mark, since: list[Write]) -> dict[type[Any], bool]:
     """The slices that the savepoint's owner wrote to, and whether others did too."""
     contended: dict[type[Any], bool] = {w.key: False for w in since if w.space == STATE and mark.owns(w.owner)}
     for write in since:
-        if write.space == STATE and write.key in contended and write.transform is not unchanged:
+        if write.space in {STATE, INITIAL} and write.key in contended and write.transform is not unchanged:
             contended[write.key] |= not mark.owns(write.owner)
     return contended
 

@@ -45,30 +45,32 @@ class Write(NamedTuple):
     event_type: type[Any] | None = None
 
 
+class Failure(NamedTuple):
+    """A write of somebody else that cannot be repeated without the writes that were undone."""
+
+    write: Write
+    error: Exception
+
+
 class Mark:
     """What the log knows of an open savepoint: the content when it was opened, and how many writes came before.
 
     `for_all` stands for work outside of our calls: writes by code outside of all calls are its own too.
     """
 
-    __slots__ = ("content", "for_all", "owner", "position")
+    __slots__ = ("content", "failures", "for_all", "owner", "position")
 
     def __init__(self, owner: Owner, for_all: bool, content: Content, position: int) -> None:
         self.owner = owner
         self.for_all = for_all
         self.content = content
         self.position = position
+        self.failures: list[Failure] = []
+        """The writes that an undo drops, as far as `content` takes account of them already."""
 
     def owns(self, owner: Owner | None) -> bool:
         """Whether a write of that owner belongs to this savepoint."""
         return self.for_all if owner is None else owner.inside(self.owner)
-
-
-class Failure(NamedTuple):
-    """A write of somebody else that cannot be repeated without the writes that were undone."""
-
-    write: Write
-    error: Exception
 
 
 def constant(value: Any) -> Transform:
@@ -94,24 +96,27 @@ def without_own(mark: Mark, now: Content, writes: Iterable[Write], failures: lis
     own: set[tuple[int, Any]] = set()
     others: dict[tuple[int, Any], list[Write]] = {}
     for write in writes:
-        place = write.space, write.key
         if mark.owns(write.owner):
-            own.add(place)
-        else:
-            others.setdefault(place, []).append(write)
+            own.add((write.space, write.key))
+            continue
+        others.setdefault((write.space, write.key), []).append(write)
+        if write.space == INITIAL:  # from here on it is what a missing slice has
+            others.setdefault((STATE, write.key), []).append(write)
     failures = [] if failures is None else failures
     content: list[Any] = list(now)
     for space, key in own:
         if space != STATE:
             value = _replayed(mark.content[space].get(key), others.get((space, key), ()), None, failures)
             content[space] = _with(content[space], key, value)
-    # A slice that only the undone writes made a LOG: its items are state again, those of others alone.
+    # What others made of a slice depends on its initial content. And a slice that only the undone writes made a LOG is
+    # state again, with the items of others alone.
+    own |= {(STATE, key) for space, key in own if space == INITIAL}
     own |= {(STATE, key) for space, key in own if space == POLICIES and is_log_slice(now[POLICIES], key)}
     for space, key in own:
         if space == STATE:
             value = None
             if not is_log_slice(content[POLICIES], key):
-                initial = content[INITIAL].get(key, EMPTY)
+                initial = mark.content[INITIAL].get(key, EMPTY)
                 value = _replayed(mark.content[STATE].get(key), others.get((STATE, key), ()), initial, failures)
             content[STATE] = _with(content[STATE], key, value)
     return tuple(content)  # pyright: ignore[reportReturnType] - the five maps again
@@ -119,6 +124,9 @@ def without_own(mark: Mark, now: Content, writes: Iterable[Write], failures: lis
 
 def _replayed(value: Any, writes: Sequence[Write], default: Any, failures: list[Failure]) -> Any:
     for write in writes:
+        if default is not None and write.space == INITIAL:
+            default = write.transform(default)
+            continue
         before = default if value is None else value
         try:
             after = write.transform(before)
@@ -147,23 +155,32 @@ def log_failures(failures: Iterable[Failure]) -> None:
         )  # fmt: skip
 
 
+def _depth(owner: Owner) -> int:
+    return 0 if owner.around is None else 1 + _depth(owner.around)
+
+
 def compacted(marks: Iterable[Mark], now: Content, writes: Sequence[Write]) -> list[Write] | None:
     """The writes without those of others, which become part of what the savepoints remember; None if that is not exact.
 
-    Each savepoint then remembers what an undo would restore at this moment. That is final only where no savepoint can
-    be undone under another that goes on, so all must be nested in one another.
+    Each savepoint then remembers what an undo would restore at this moment. That is final if everything that can still
+    be undone is the outer savepoint's own too, so all must be nested in one another. What stays of the savepoints' own
+    writes is which keys they are of: first those of the outermost alone, and so on inwards.
     """
-    marks = sorted(marks, key=lambda mark: mark.position)
-    if not all(inner.owner.inside(outer.owner) for outer, inner in pairwise(marks)):
-        return None
-    contents = [without_own(mark, now, writes[mark.position :]) for mark in marks]
-    kept: dict[tuple[Owner | None, int, Any], Write] = {}
+    chain = sorted(marks, key=lambda mark: _depth(mark.owner))
+    for outer, inner in pairwise(chain):
+        if not inner.owner.inside(outer.owner) or (inner.for_all and not outer.for_all):
+            return None
+    contents = [without_own(mark, now, writes[mark.position :], mark.failures) for mark in chain]
+    kept: list[dict[tuple[Owner | None, int, Any], Write]] = [{} for _ in chain]
     for owner, space, key, _, event_type in writes:
-        if any(mark.owns(owner) for mark in marks):
-            kept[owner, space, key] = Write(owner, space, key, unchanged, event_type)
-    for mark, content in zip(marks, contents, strict=True):
-        mark.content, mark.position = content, 0
-    return list(kept.values())
+        owning = sum(mark.owns(owner) for mark in chain)
+        if owning:
+            kept[owning - 1][owner, space, key] = Write(owner, space, key, unchanged, event_type)
+    position = 0
+    for mark, content, own in zip(chain, contents, kept, strict=True):
+        mark.content, mark.position = content, position
+        position += len(own)
+    return [write for own in kept for write in own.values()]
 
 
 __all__ = [
