@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -209,7 +209,7 @@ class Interleavings(RuleBasedStateMachine):
         return None if not self.calls or number == 0 else self.calls[number % len(self.calls)]
 
     @contextmanager
-    def writing(self, call: Call | None, through_handle: bool) -> Iterator[Session]:
+    def writing(self, call: Call | None, through_handle: bool) -> Generator[Session]:
         """The session as the writer has it: a guarded handle from anywhere, or the plain one inside the call."""
         if call is None:
             yield self.session
@@ -417,9 +417,11 @@ class Interleavings(RuleBasedStateMachine):
                 session.reset()
         is_log = self.model.is_log()
         parts = [Part("notes", key, constant(values.get(("notes", key)))) for key in NOTES]
-        for slice_type in SLICES:
-            if not (slice_type is Line and is_log):
-                parts.append(Part("slice", slice_type, constant(values.get(("slice", slice_type)))))
+        parts += [
+            Part("slice", slice_type, constant(values.get(("slice", slice_type))))
+            for slice_type in SLICES
+            if not (slice_type is Line and is_log)
+        ]
         self.wrote(call, *parts)
 
     # What must hold after each step.
