@@ -6,19 +6,11 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-
+from tests.mutants import call_mutants
+from tests.mutants.mutant import Mutant
 
 MUTANTS = [
+    *call_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
@@ -66,8 +58,8 @@ MUTANTS = [
     Mutant(
         "closing keeps what nobody decided about",
         "runtime/transactions.py",
-        "            if not self._decided:\n                self.undo()",
-        "            if not self._decided:\n                self.keep()",
+        "                with suppress(StaleCallError):\n                    self.undo()",
+        "                with suppress(StaleCallError):\n                    self.keep()",
     ),
     Mutant(
         "snapshots of resources are never released",
@@ -109,14 +101,14 @@ MUTANTS = [
     Mutant(
         "the lock of the session is not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
         "in_order([*map(lock_of, parts)])",
     ),
     Mutant(
         "the locks of files are not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
-        "in_order([lock_of(session.owner)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session))])",
     ),
     Mutant(
         "writers share",
@@ -145,7 +137,7 @@ MUTANTS = [
     ),
     Mutant(
         "files are not fenced",
-        "runtime/contexts.py",
+        "runtime/call_resources.py",
         "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
         "guarded = self._guarded[resource_type] = found",
     ),
@@ -181,9 +173,7 @@ MUTANTS = [
         "if False:",
     ),
     Mutant("a tool without a handler is called", "runtime/parse.py", "if bound.tool.handler is None:", "if False:"),
-    Mutant(
-        "policies are not asked", "runtime/gate.py", "    if bound.policies:\n", "    if bound.policies and False:\n"
-    ),
+    Mutant("policies are not asked", "runtime/gate.py", "if screened.request.bound.policies:", "if False:"),
     Mutant(
         "a refusal of a policy is ignored",
         "runtime/gate.py",
@@ -193,8 +183,8 @@ MUTANTS = [
     Mutant(
         "the deadline is not looked at",
         "runtime/gate.py",
-        "if run.deadline is not None and run.deadline.expired:",
-        "if False:",
+        "    if run.deadline is not None and run.deadline.expired:\n        raise _too_late(request)\n    if run.budget",
+        "    if run.budget",
     ),
     Mutant(
         "repetitions are not stopped",
@@ -252,8 +242,8 @@ MUTANTS = [
     Mutant(
         "the event of an admitted call is not recorded",
         "runtime/settle.py",
-        "    _record(event, run, savepoint)\n",
-        "    savepoint.settled = True\n    if event.success:\n        savepoint.keep()\n",
+        "    if around is None:\n        _record(event, run, savepoint)\n",
+        "    if around is None:\n        savepoint.settled = True\n        if event.success:\n            savepoint.keep()\n",
     ),
     Mutant(
         "the event of a refused call is not recorded",
@@ -282,21 +272,21 @@ MUTANTS = [
     ),
     Mutant(
         "the value is not routed",
-        "runtime/settle.py",
-        "        if result.value is not None:\n            run.session.route(result.value)\n",
+        "runtime/accept.py",
+        "        if result.value is not None:\n            session.route(result.value)\n",
         "",
     ),
     Mutant(
         "a failed result is routed",
         "runtime/settle.py",
-        "    if ran.outcome in KEPT:\n        ran, text = _accept(admitted, ran, context, run)\n",
-        '    if ran.outcome in {"succeeded", "failed"}:\n        ran, text = _accept(admitted, ran, context, run)\n',
+        '    text = ""\n    if ran.outcome in KEPT:\n',
+        '    text = ""\n    if ran.outcome in {"succeeded", "failed"}:\n',
     ),
     Mutant(
         "on_result is not called",
-        "runtime/settle.py",
-        "        if bound.policies:\n            notify",
-        "        if not bound.policies:\n            notify",
+        "runtime/accept.py",
+        "        if bound.policies:\n            await notify",
+        "        if not bound.policies:\n            await notify",
     ),
     Mutant(
         "the reply does not say what was undone",
@@ -324,14 +314,14 @@ MUTANTS = [
     Mutant(
         "the savepoint is not closed",
         "runtime/dispatch.py",
-        "    finally:\n        savepoint.close()\n",
+        "    finally:\n        if savepoint is not None:\n            savepoint.close()\n",
         "    finally:\n        pass\n",
     ),
     Mutant(
         "an interrupt in the engine is not undone",
-        "runtime/dispatch.py",
-        "        savepoint.undo()\n        return abort",
-        "        savepoint.keep()\n        return abort",
+        "runtime/settle.py",
+        "        try:\n            savepoint.undo()\n        except RollbackError as failed:",
+        "        try:\n            savepoint.keep()\n        except RollbackError as failed:",
     ),
     Mutant(
         "read-only calls keep to no order",
@@ -346,11 +336,11 @@ MUTANTS = [
         "            pass\n    except OutOfTime:\n        return too_late",
     ),
     # The turn.
-    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and all(", "all("),
+    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and may_", "may_"),
     Mutant(
         "any policy may overlap",
-        "adapters/tool_executor.py",
-        'return getattr(policy, "overlaps", False) is True',
+        "prompt/policy.py",
+        'return all(getattr(policy, "overlaps", False) is True for policy in policies)',
         "return True",
     ),
     Mutant(
@@ -367,8 +357,8 @@ MUTANTS = [
     Mutant(
         "native tools mix",
         "runtime/tracker.py",
-        "if self._is_writing() or not savepoint.open_now():",
-        "if not savepoint.open_now() and False:",
+        "if is_busy or (savepoint is not None and not savepoint.open_now()):",
+        "if savepoint is not None and not savepoint.open_now() and False:",
     ),
     Mutant(
         "a native tool that failed stays",

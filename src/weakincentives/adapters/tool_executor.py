@@ -12,6 +12,7 @@ from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
 from ..prompt.events import ToolInvoked
+from ..prompt.policy import may_overlap
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
@@ -266,7 +267,7 @@ class _Turn:
         batch: list[ToolCall] = []
         for call in self._calls:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
-            if bound is not None and bound.tool.annotations.read_only and all(map(_overlaps, bound.policies)):
+            if bound is not None and bound.tool.annotations.read_only and may_overlap(bound.policies):
                 if any(_alike(call, other) for other in batch):
                     yield from self._open(batch)
                     batch = []
@@ -337,10 +338,6 @@ class _Turn:
         if self._ended is not None:
             raise self._ended
         return self.replies
-
-
-def _overlaps(policy: object) -> bool:
-    return getattr(policy, "overlaps", False) is True
 
 
 _MAX_TOGETHER = 16

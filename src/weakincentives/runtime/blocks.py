@@ -7,7 +7,7 @@ from typing import Self, final
 
 from ..prompt.changes import Changes
 from ..session import Session
-from .transactions import CompositeSnapshot, Resources, Savepoint, context_of
+from .transactions import CompositeSnapshot, Resources, savepoint_here
 
 
 @final
@@ -23,8 +23,7 @@ class Transaction:
     _moment: CompositeSnapshot
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
-        context = context_of(resources)
-        self._savepoint = Savepoint(session, context)
+        self._savepoint = savepoint_here(session, resources)
         self._tag = tag
         self._validate = validate
         self.committed: bool | None = None

@@ -81,8 +81,17 @@ class Request(NamedTuple):
     params: Any
 
 
+class Screened(NamedTuple):
+    """A request that is not one repetition too many and has time to run; its policies were not asked yet."""
+
+    request: Request
+    tool: Tool[Any, Any]
+    repeats: int
+    started: float
+
+
 class Admitted(NamedTuple):
-    """A request that every policy allowed and that has time to run. Only `gate` makes one."""
+    """A screened request that every policy allowed. Only `gate` makes one."""
 
     request: Request
     tool: Tool[Any, Any]
@@ -115,4 +124,4 @@ class Refused(Exception):  # noqa: N818 - not a fault: the model reads it and go
         self.duplicate = duplicate
 
 
-__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "ToolCall", "ToolReply", "make"]
+__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "Screened", "ToolCall", "ToolReply", "make"]

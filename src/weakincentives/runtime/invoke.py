@@ -60,7 +60,7 @@ async def invoke(
     tool, params = admitted.tool, admitted.request.params
     limits = Limits(tool.timeout, run.deadline)
     if run.deadline is not None and run.deadline.expired:  # while it waited for others
-        return too_late(tool)
+        return too_late(tool.name)
     outcome = limits.outcome()
     try:
         if begun is not None:
@@ -157,9 +157,9 @@ def _out_of_time(tool: Tool[Any, Any], outcome: Outcome) -> Ran:
     return Ran(ToolResult.error(text), outcome)
 
 
-def too_late(tool: Tool[Any, Any]) -> Ran:
+def too_late(name: str) -> Ran:
     """The end of a call that waited for others until the run's time was up."""
-    text = f"The deadline passed while '{tool.name}' waited for other calls, so it had no effect."
+    text = f"The deadline passed while '{name}' waited for other calls, so it had no effect."
     return Ran(ToolResult.error(text), "deadline", NotBegun(text))
 
 

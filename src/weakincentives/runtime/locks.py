@@ -215,9 +215,14 @@ class Holding:
         outer = self._outer
         if outer is None or not self._locks or self._locks[-1] is not getattr(outer, "_inner", None):
             return None
-        while outer is not None and not hasattr(outer, "call"):
-            outer = outer._outer
-        return None if outer is None else outer.call.guard()
+        return outer.guard()
+
+    def guard(self) -> Guard | None:
+        """The guard of the call that holds this, or of the nearest call around it; None outside of calls."""
+        holding: Holding | None = self
+        while holding is not None and not hasattr(holding, "call"):
+            holding = holding._outer
+        return None if holding is None else holding.call.guard()
 
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""

@@ -10,11 +10,12 @@ from typing import Any, final
 from ..budget import BudgetTracker
 from ..clock import Clock
 from ..deadlines import Deadline
-from ..fence import ReadOnlyGuard
+from ..fence import ReadOnlyGuard, nearest_owner
 from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
+from .call import Refused
 from .cuts import CutResults
 from .ledger.default import session_ledger
 from .ledger.protocol import Ledger
@@ -29,10 +30,10 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_ledger", "_locks", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock",
-        "cuts", "deadline", "has_eager_tools", "heartbeat", "hide_errors", "log_extra", "memory", "monotonic", "prompt",
-        "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell",
-        "time", "tools",
+        "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
+        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra", "memory", "monotonic",
+        "prompt", "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id",
+        "tell", "time", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -79,14 +80,20 @@ class Run:
         self._ledger = effect_ledger
         self._parts: tuple[Any, ...] | None = None
         self._read_only: dict[str, ReadOnlyGuard] = {}
-        self._locks: tuple[CallLock, ...] = ()
+        self.locks: tuple[CallLock, ...] = ()
 
     def savepoint(self) -> Savepoint:
-        """A savepoint over everything that takes part in a call; who that is changes when a resource is born."""
+        """A savepoint over everything that takes part in a call; who that is changes when a resource is born.
+
+        `Refused` for a call that is begun by a handler that was given up on, on the same session or files.
+        """
         parts = self.resources.snapshotables()
         if parts is not self._parts:
-            self._parts, self._locks = parts, locks_of(self.session, self.resources)
-        return Savepoint(self.session, self.resources, self._locks, self.log_extra)
+            self._parts, self.locks = parts, locks_of(self.session, self.resources)
+        around = nearest_owner()
+        if around is not None and any(lock in around.ended for lock in self.locks):
+            raise Refused("refused", "The call around this one is over, so it was not run.")
+        return Savepoint(self.session, self.resources, self.locks, self.log_extra)
 
     def read_only_guard(self, tool_name: str) -> ReadOnlyGuard:
         """What refuses the writes of a policy, or of a tool that only reads; one for each tool."""

@@ -9,19 +9,21 @@ from typing import Any, Literal, NamedTuple, cast, final
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..prompt.annotations import ToolAnnotations
-from ..prompt.policy import ToolPolicy
+from ..prompt.policy import ToolPolicy, may_overlap
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..prompt.tree import BoundTool
 from ..resources import ResourceRegistry
+from ..resources.waiting import block_on
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import gate
+from .gate import gate, screen
 from .run import Run
 from .settle import abort, conclude, settle
 from .transactions import Resources, Savepoint, context_of
+from .waiting import BLOCKING
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,22 @@ class PendingToolTracker:
         call = ToolCall(tool_use_id, tool_name, arguments)
         native = _NativeTool(tool_name, ToolAnnotations(read_only=read_only, destructive=not read_only))
         request = Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {})
+        savepoint: Savepoint | None = None
         try:
             self._require_new(tool_use_id)
-            admitted = gate(request, self._run)
-            savepoint = None if read_only else self._open(request)
+            screened = screen(request, self._run)
+            savepoint = self._open(request, read_only)
+            admitted = block_on(gate(screened, self._run, BLOCKING))
         except Refused as refused:
+            if savepoint is not None:
+                savepoint.close()
             return conclude(call, refused, self._run)
         except BaseException as error:  # noqa: BLE001 - a participant that cannot be remembered, or Ctrl-C
-            return abort(call, request.params, error, self._run)
+            try:
+                return abort(call, request.params, error, savepoint, self._run)
+            finally:
+                if savepoint is not None:
+                    savepoint.close()
         self._pending[tool_use_id] = _Pending(admitted, savepoint)
         return None
 
@@ -136,10 +146,13 @@ class PendingToolTracker:
         if not self._run.memory.is_new(tool_use_id):
             raise Refused("invalid", f"The id {tool_use_id!r} was used before.", duplicate=True)
 
-    def _open(self, request: Request) -> Savepoint:
-        savepoint = self._run.savepoint()
-        savepoint.for_all = True  # the harness's code runs outside of all calls of ours
-        if self._is_writing() or not savepoint.open_now():
+    def _open(self, request: Request, read_only: bool) -> Savepoint | None:
+        """The savepoint of a tool that writes; `Refused` while another one is in the way."""
+        is_busy = bool(self._pending) and not may_overlap(self.policies) if read_only else self._is_writing()
+        savepoint = None if read_only else self._run.savepoint()
+        if savepoint is not None:
+            savepoint.for_all = True  # the harness's code runs outside of all calls of ours
+        if is_busy or (savepoint is not None and not savepoint.open_now()):
             raise Refused(
                 "refused",
                 f"Another tool is still running, so '{request.call.name}' was not started.\n"
@@ -164,7 +177,7 @@ class PendingToolTracker:
             savepoint.open()
         try:
             context = call_context(pending.admitted.request, self._run, True)
-            return settle(pending.admitted, ran, context, savepoint, self._run)
+            return block_on(settle(pending.admitted, ran, context, savepoint, self._run, BLOCKING))
         finally:
             savepoint.close()
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from ..errors import RollbackError, SessionError
-from ..fence import Owner, current_owner
+from ..errors import RollbackError, SessionError, StaleCallError
+from ..fence import Fence, Guard, Owner, current_owner
 from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
+from ..session.session import guard_of, root_of
+from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
 from .redaction import text_of
 
@@ -37,24 +40,54 @@ class CompositeSnapshot(NamedTuple):
     parts: tuple[tuple[Any, Any], ...]
     mark: int
     tag: str = ""
+    guard: Guard | None = None
+    """Of the call that it was taken in: once that is over it cannot be restored."""
 
 
 def create_snapshot(session: Session, resources: Resources | None = None, *, tag: str = "") -> CompositeSnapshot:
     """Remember session and resources as they are now; when one of them cannot, nothing is kept and it raises."""
-    return _take(session, context_of(resources), tag)
+    return _take(session, context_of(resources), tag, _guard_here(session, resources))
 
 
 def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
     """Bring everything back; resources built since are closed and forgotten.
 
-    Every participant is tried even when one fails; then `RollbackError` holds all causes.
+    Every participant is tried even when one fails; then `RollbackError` holds all causes. A snapshot that was taken
+    inside a tool call belongs to it: once the call is over, nothing changes and `StaleCallError` is raised. A tool that
+    only reads cannot restore one (`ReadOnlyError`).
     """
-    _restore(lambda: session.restore(snapshot.session), context_of(resources), snapshot.parts, snapshot.mark)
+    with nullcontext() if snapshot.guard is None else snapshot.guard:
+        _restore(partial(session.restore, snapshot.session), context_of(resources), snapshot.parts, snapshot.mark)
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
     """Say that it will not be restored again, so that nothing is kept for it."""
     _release(session, snapshot)
+
+
+def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
+    """A savepoint for a block of user code: nested in the call that the handles belong to, if they do.
+
+    `StaleCallError` when that call is over. The handles tell the call also in a thread without its context.
+    """
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    if not isinstance(guard, Fence):
+        return Savepoint(session, context_of(resources))
+    with guard:
+        return Savepoint(session, context_of(resources))
+
+
+def _guard_here(session: Session, resources: Resources | None) -> Guard | None:
+    """The guard of the call that some code runs in: that of its handles, or of the call around it."""
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    owner = current_owner()
+    if guard is None and owner is not None:
+        guard = owner.holder.guard()
+    return guard
 
 
 @final
@@ -148,16 +181,28 @@ class Savepoint(Holding):
     def undo(self) -> None:
         """Undo what was changed inside it; `RollbackError` when a participant could not be restored, all others are.
 
-        In the session what others have written meanwhile stays.
+        What others have written to the session meanwhile stays.
+
+        An undo belongs to the call around it. When that is over it has decided about everything inside it, and others
+        may have built on that: then nothing changes and `StaleCallError` is raised.
         """
+        if not self._opened:
+            self._decided = True
+            return
+        around = self.around()
+        if isinstance(around, Fence):
+            try:
+                around.__enter__()
+            except StaleCallError:
+                self.forget()
+                raise
         try:
-            if self._opened:
-                undo_session = partial(self.session.undo_savepoint, self.owner)
-                _restore(undo_session, self._context, self._parts, self._mark, self._log_extra)
-        except RollbackError:
-            self._decided = True  # closing would only fail once more
-            raise
-        self._decided = True
+            undo_session = partial(self.session.undo_savepoint, self.owner)
+            _restore(undo_session, self._context, self._parts, self._mark, self._log_extra)
+        finally:
+            self._decided = True  # after a failure too: closing would only fail once more
+            if isinstance(around, Fence):
+                around.__exit__(None, None, None)
 
     def start_over(self) -> None:
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
@@ -182,7 +227,8 @@ class Savepoint(Holding):
             return
         try:
             if not self._decided:
-                self.undo()
+                with suppress(StaleCallError):
+                    self.undo()
         finally:
             if self._opened:
                 self._opened = False
@@ -196,13 +242,15 @@ class Savepoint(Holding):
 def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
     """The locks of everything that takes part, in the order in which they are taken."""
     parts = () if resources is None else resources.snapshotables()
-    return in_order([lock_of(session.owner), *map(lock_of, parts)])
+    return in_order([lock_of(root_of(session)), *map(lock_of, parts)])
 
 
-def _take(session: Session, context: ResourceContext | None, tag: str = "") -> CompositeSnapshot:
+def _take(
+    session: Session, context: ResourceContext | None, tag: str = "", guard: Guard | None = None
+) -> CompositeSnapshot:
     if context is None:
-        return CompositeSnapshot(session.snapshot(), (), 0, tag)
-    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag)
+        return CompositeSnapshot(session.snapshot(), (), 0, tag, guard)
+    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag, guard)
 
 
 def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
@@ -304,9 +352,8 @@ def context_of(resources: Resources | None) -> ResourceContext | None:
         return resources.context
     if isinstance(resources, ResourceRegistry):
         return resources.open().open()
-    shared = getattr(resources, "shared", None)  # a handler's own `context.resources`
-    if isinstance(shared, ResourceContext):
-        return shared
+    if isinstance(resources, CallResources):
+        return unfenced(resources)[0]
     raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
 
 
@@ -319,4 +366,5 @@ __all__ = [
     "locks_of",
     "release_snapshot",
     "restore_snapshot",
+    "savepoint_here",
 ]

@@ -106,11 +106,6 @@ class Session(SessionSavepoints):
         return children if guard is None else tuple(child.guarded(guard) for child in children)
 
     @property
-    def owner(self) -> Session:
-        """The handle the session was made with: the same object for every guarded handle of it."""
-        return self._owner or self
-
-    @property
     def dispatcher(self) -> Dispatcher:
         """Where subscribers are. Dispatching there tells them and changes no slice."""
         dispatcher = self._dispatcher
@@ -368,4 +363,14 @@ class Session(SessionSavepoints):
         return copy
 
 
-__all__ = ["Session"]
+def root_of(session: Session) -> Session:
+    """The handle the session was made with: the same object for every guarded handle of it."""
+    return session._owner or session  # pyright: ignore[reportPrivateUsage] # a friend of the class
+
+
+def guard_of(session: Session) -> Guard | None:
+    """What the writes of a handle happen in, or None for the owner's handle."""
+    return session._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
+
+
+__all__ = ["Session", "guard_of", "root_of"]

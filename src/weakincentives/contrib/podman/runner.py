@@ -58,6 +58,10 @@ class ContainerBackend:
         Also when the disk has too little room, and when the container was halted since the ticket was given out.
         """
         ticket = self._container.ticket if self._ticket is None else self._ticket
+        try:
+            json.dumps(dict(inputs))
+        except (TypeError, ValueError, RecursionError) as error:  # before a container is started for nothing
+            return EvalResult(error=f"An input cannot enter the container: {error}")
         check_room(self._container.spec)
         started = monotonic()
         seconds = limits.seconds + limits.sleep
@@ -77,11 +81,8 @@ class ContainerBackend:
             **allowance(self._container.spec),
         }
         most = 2 * (4 * limits.output + _most_of_result(limits) + limits.file_bytes) + 1_000_000
-        try:
-            answer = Answer(self._container.request(message, seconds, most, ticket))
-            return _result(answer, limits, files, monotonic() - started)
-        except (TypeError, RecursionError) as error:  # JSON has no form for it
-            return EvalResult(error=f"An input cannot enter the container: {error}", duration=monotonic() - started)
+        answer = Answer(self._container.request(message, seconds, most, ticket))
+        return _result(answer, limits, files, monotonic() - started)
 
 
 def _most_of_result(limits: EvalLimits) -> int:
