@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from functools import partial
 from typing import Any, NamedTuple, final
 
 from ..errors import RollbackError, SessionError, StaleCallError
@@ -22,6 +21,7 @@ from .redaction import text_of
 
 logger = logging.getLogger(__name__)
 
+Parts = tuple[tuple[Any, Any], ...]  # the resources that take part, each with its snapshot
 LogExtra = Mapping[str, object] | None
 """What log records carry: the run's ids."""
 
@@ -37,7 +37,7 @@ class CompositeSnapshot(NamedTuple):
     """
 
     session: Snapshot
-    parts: tuple[tuple[Any, Any], ...]
+    parts: Parts
     mark: int
     tag: str = ""
     guard: Guard | None = None
@@ -57,7 +57,7 @@ def restore_snapshot(session: Session, resources: Resources | None, snapshot: Co
     only reads cannot restore one (`ReadOnlyError`).
     """
     with nullcontext() if snapshot.guard is None else snapshot.guard:
-        _restore(partial(session.restore, snapshot.session), context_of(resources), snapshot.parts, snapshot.mark)
+        _restore(lambda: session.restore(snapshot.session), context_of(resources), snapshot.parts, snapshot.mark, None)
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
@@ -123,7 +123,7 @@ class Savepoint(Holding):
         self.settled = False  # whether the call's event is on record
         self.for_all = False  # whether writes of code outside of all calls are its own
         self._opened = False  # whether the session knows of it
-        self._parts: tuple[tuple[Any, Any], ...] = ()
+        self._parts: Parts = ()
         self._mark = 0
 
     # Opening; `shared` only reads, so it remembers nothing.
@@ -155,8 +155,8 @@ class Savepoint(Holding):
                 self._mark, parts = context.moment()
                 if parts:
                     self._parts = _snapshots(parts)
-            self._opened = True
             self.session.open_savepoint(self.owner, for_all=self.for_all)
+            self._opened = True
         except BaseException:
             self.session.close_savepoint(self.owner)
             self.let_go()
@@ -181,10 +181,8 @@ class Savepoint(Holding):
     def undo(self) -> None:
         """Undo what was changed inside it; `RollbackError` when a participant could not be restored, all others are.
 
-        What others have written to the session meanwhile stays.
-
-        An undo belongs to the call around it. When that is over it has decided about everything inside it, and others
-        may have built on that: then nothing changes and `StaleCallError` is raised.
+        What others wrote to the session stays. An undo belongs to the call around it: when that is over, it has decided
+        about everything inside it and others may have built on that, so nothing changes and `StaleCallError` is raised.
         """
         if not self._opened:
             self._decided = True
@@ -197,8 +195,8 @@ class Savepoint(Holding):
                 self.forget()
                 raise
         try:
-            undo_session = partial(self.session.undo_savepoint, self.owner)
-            _restore(undo_session, self._context, self._parts, self._mark, self._log_extra)
+            session, owner = self.session, self.owner
+            _restore(lambda: session.undo_savepoint(owner), self._context, self._parts, self._mark, self._log_extra)
         finally:
             self._decided = True  # after a failure too: closing would only fail once more
             if isinstance(around, Fence):
@@ -212,10 +210,8 @@ class Savepoint(Holding):
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
-        self._parts = ()
-        if self._opened:
-            self._opened = False
-            self.session.close_savepoint(self.owner)
+        self._opened, self._parts = False, ()
+        self.session.close_savepoint(self.owner)
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
@@ -253,7 +249,7 @@ def _take(
     return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag, guard)
 
 
-def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
+def _snapshots(parts: Iterable[Any]) -> Parts:
     taken: list[tuple[Any, Any]] = []
     try:
         for part in parts:
@@ -265,11 +261,7 @@ def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
 
 
 def _restore(
-    restore_session: Callable[[], None],
-    context: ResourceContext | None,
-    parts: tuple[tuple[Any, Any], ...],
-    mark: int,
-    log_extra: LogExtra = None,
+    restore_session: Callable[[], None], context: ResourceContext | None, parts: Parts, mark: int, log_extra: LogExtra
 ) -> None:
     causes: dict[str, BaseException] = {}
     interrupt = _attempt(causes, "session", restore_session, log_extra)
@@ -318,7 +310,7 @@ def _release(session: Session, snapshot: CompositeSnapshot) -> None:
     session.release(snapshot.session)
 
 
-def _release_parts(parts: tuple[tuple[Any, Any], ...], log_extra: LogExtra = None) -> None:
+def _release_parts(parts: Parts, log_extra: LogExtra = None) -> None:
     for part, taken in reversed(parts):
         try:
             part.release(taken)
