@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a snapshot that fails leaves the locks taken",
         "runtime/transactions.py",
-        "            self.session.close_savepoint(self.owner)\n            self.let_go()\n            raise",
-        "            self.session.close_savepoint(self.owner)\n            raise",
+        "            close_savepoint(self.session, self.owner)\n            self.let_go()\n            raise",
+        "            close_savepoint(self.session, self.owner)\n            raise",
     ),
     Mutant(
         "resources take no part",

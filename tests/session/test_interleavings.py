@@ -16,6 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from weakincentives.errors import ReducerError, SessionError
 from weakincentives.fence import Fence, Owner, enter_owner, leave_owner
 from weakincentives.session import Append, Replace, Session, SliceOp, SlicePolicy, Vector, append_all, reducer
+from weakincentives.session.savepoints import (
+    changes_in,
+    close_savepoint,
+    open_savepoint,
+    undo_savepoint,
+    unowned_recorder,
+)
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,7 @@ class Interleavings(RuleBasedStateMachine):
         around = self.writer(inside)
         owner = Owner(None if around is None else around.owner)
         owner.holder = self
-        self.session.open_savepoint(owner, for_all=for_all)
+        open_savepoint(self.session, owner, for_all)
         self.calls.append(Call(owner, around, for_all, len(self.model.writes)))
 
     @precondition(lambda self: self.calls)
@@ -253,14 +260,14 @@ class Interleavings(RuleBasedStateMachine):
         self.undo(self.calls[number % len(self.calls)])
 
     def undo(self, call: Call) -> None:
-        expected = {change.slice_type: list(change.before) for change in self.session.changes_in(call.owner)}
-        self.session.undo_savepoint(call.owner)
+        expected = {change.slice_type: list(change.before) for change in changes_in(self.session, call.owner)}
+        undo_savepoint(self.session, call.owner)
         self.model.undo(call)
         for slice_type, items in expected.items():
             assert list(self.session[slice_type].all()) == items
 
     def close(self, call: Call) -> None:
-        self.session.close_savepoint(call.owner)
+        close_savepoint(self.session, call.owner)
         call.owner.holder = None
         self.calls.remove(call)
 
@@ -336,7 +343,7 @@ class Interleavings(RuleBasedStateMachine):
         call, event = self.writer(by), Happened(number)
         with self.writing(call, handle) as session:
             if recorded:
-                session.recorder()(event)
+                unowned_recorder(session)(event)
             else:
                 session.dispatch(event)
         self.happened.append(event)

@@ -19,6 +19,7 @@ from weakincentives.session import (
     SlicePolicy,
     append_all,
 )
+from weakincentives.session.savepoints import close_savepoint, open_savepoint, undo_savepoint
 
 
 def test_what_a_failed_call_installed_and_registered_is_undone() -> None:
@@ -146,11 +147,11 @@ def test_a_subscription_that_others_want_too_stays() -> None:
     session, failed, kept = Session(), Owner(), Owner()
     for owner in (failed, kept):
         owner.holder = session
-        session.open_savepoint(owner)
+        open_savepoint(session, owner)
         session.guarded(Fence(None, owner)).dispatcher.subscribe(Tick, heard.append)
-    session.undo_savepoint(failed)
+    undo_savepoint(session, failed)
     for owner in (failed, kept):
-        session.close_savepoint(owner)
+        close_savepoint(session, owner)
     session.dispatch(Tick())
     assert heard == [Tick()]
     assert core_of(session).subscriptions.entries == []

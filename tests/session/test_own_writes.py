@@ -20,6 +20,7 @@ from weakincentives.session import (
     Vector,
     append_all,
 )
+from weakincentives.session.savepoints import open_savepoint, undo_savepoint, unowned_recorder
 
 
 class Impossible(Exception):
@@ -186,16 +187,16 @@ def test_an_undo_that_is_interrupted_changes_nothing_and_can_be_repeated() -> No
     interrupted: list[bool] = []
     session, owner = Session(), Owner()
     session[Note].register(Tick, interrupting)
-    session.open_savepoint(owner)
+    open_savepoint(session, owner)
     handle = session.guarded(Fence(None, owner))
     owner.holder = session
     handle[Note].append(Note("mine"))
     handle[int].append(1)
     session.dispatch(Tick("theirs"))
     with pytest.raises(KeyboardInterrupt):
-        session.undo_savepoint(owner)
+        undo_savepoint(session, owner)
     assert (texts(session), session[int].count()) == (["mine", "theirs"], 1)
-    session.undo_savepoint(owner)
+    undo_savepoint(session, owner)
     assert (texts(session), session[int].count()) == (["theirs"], 0)
 
 
@@ -340,9 +341,9 @@ def test_a_very_long_call_keeps_a_short_log(nested: bool) -> None:
     def long(context: ToolContext) -> None:
         context.session[int].append(-1)
         for number in range(25_000):
-            world.session.recorder()(Tick(str(number)))  # nobody's
+            unowned_recorder(world.session)(Tick(str(number)))  # nobody's
             if number % 1000 == 0:
-                world.session.recorder()(number)
+                unowned_recorder(world.session)(number)
                 context.session[int].append(-1)
             lengths.append(len(core_of(world.session).writes))
 
@@ -364,7 +365,7 @@ def test_a_very_long_call_keeps_a_short_log(nested: bool) -> None:
 def test_a_savepoint_whose_opening_was_interrupted_is_forgotten() -> None:
     """One that was never closed, because Ctrl-C came while it was opened, does not keep the log growing for ever."""
     session, lost = Session(), Owner()
-    session.open_savepoint(lost)
+    open_savepoint(session, lost)
     for number in range(10_002):
         session[int].append(number)
     core = core_of(session)

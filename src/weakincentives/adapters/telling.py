@@ -14,6 +14,7 @@ from ..prompt.render import RenderedPrompt
 from ..run_context import RunContext
 from ..runtime.call import ToolCall
 from ..session import Session
+from ..session.savepoints import unowned_recorder
 from .exchange import StopReason
 from .progress import CallFinished, CallStarted, OnEvent, ProgressEvent, TextDelta
 
@@ -106,7 +107,7 @@ class Teller:
         """Record and tell; what fails there keeps neither the event from the log nor us from going on."""
         session = self._session
         try:
-            session.recorder()(event)
+            unowned_recorder(session)(event)
         except ReducerError:
             logger.exception("A reducer failed on %s", type(event).__name__)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]

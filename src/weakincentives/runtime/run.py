@@ -15,6 +15,7 @@ from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
+from ..session.savepoints import unowned_recorder
 from .call import Refused
 from .cuts import CutResults
 from .ledger.default import session_ledger
@@ -69,7 +70,7 @@ class Run:
         # Looked up once, because every call needs them.
         self.monotonic = self.clock.monotonic
         self.time = self.clock.time
-        self.record = session.recorder()
+        self.record = unowned_recorder(session)
         self.tell = session.dispatcher.dispatch
         self.has_eager_tools = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)

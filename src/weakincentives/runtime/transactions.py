@@ -14,6 +14,7 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
+from ..session.savepoints import changes_in, close_savepoint, open_savepoint, snapshot_at, undo_savepoint
 from ..session.session import guard_of, root_of
 from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
@@ -119,10 +120,9 @@ class Savepoint(Holding):
         self.session = session
         self._context = resources
         self._log_extra = log_extra
-        self._decided = False
+        self._decided = self._opened = False  # the latter: the session knows of it
         self.settled = False  # whether the call's event is on record
         self.for_all = False  # whether writes of code outside of all calls are its own
-        self._opened = False  # whether the session knows of it
         self._parts: Parts = ()
         self._mark = 0
 
@@ -155,10 +155,10 @@ class Savepoint(Holding):
                 self._mark, parts = context.moment()
                 if parts:
                     self._parts = _snapshots(parts)
-            self.session.open_savepoint(self.owner, for_all=self.for_all)
+            open_savepoint(self.session, self.owner, self.for_all)
             self._opened = True
         except BaseException:
-            self.session.close_savepoint(self.owner)
+            close_savepoint(self.session, self.owner)
             self.let_go()
             raise
 
@@ -168,13 +168,13 @@ class Savepoint(Holding):
         """The moment it was opened, LOG slices as they are now; `SessionError` before that, and while it only reads."""
         if not self._opened:
             raise SessionError("The savepoint is not open.")
-        return CompositeSnapshot(self.session.snapshot_at(self.owner), self._parts, self._mark, tag)
+        return CompositeSnapshot(snapshot_at(self.session, self.owner), self._parts, self._mark, tag)
 
     def changes(self) -> Changes:
         """What was changed inside it since it was opened; costs no more than the changes."""
         if not self._opened:
             return NO_CHANGES
-        slices = self.session.changes_in(self.owner)
+        slices = changes_in(self.session, self.owner)
         files = _file_changes(self._parts, self._log_extra) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
@@ -196,7 +196,7 @@ class Savepoint(Holding):
                 raise
         try:
             session, owner = self.session, self.owner
-            _restore(lambda: session.undo_savepoint(owner), self._context, self._parts, self._mark, self._log_extra)
+            _restore(lambda: undo_savepoint(session, owner), self._context, self._parts, self._mark, self._log_extra)
         finally:
             self._decided = True  # after a failure too: closing would only fail once more
             if isinstance(around, Fence):
@@ -211,7 +211,7 @@ class Savepoint(Holding):
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
         self._opened, self._parts = False, ()
-        self.session.close_savepoint(self.owner)
+        close_savepoint(self.session, self.owner)
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
@@ -228,7 +228,7 @@ class Savepoint(Holding):
         finally:
             if self._opened:
                 self._opened = False
-                self.session.close_savepoint(self.owner)
+                close_savepoint(self.session, self.owner)
             if self._parts:
                 _release_parts(self._parts, self._log_extra)
                 self._parts = ()

@@ -1,15 +1,20 @@
 """Savepoints of a session: what a call changed since it began, and the undo of its own writes alone.
 
-A session knows an open savepoint by its owner. While one is open, all writes are noted; see `writes.py`.
+A session knows an open savepoint by its owner. While one is open, all writes are noted; see `writes.py`. These are
+friends of the class and no methods of it: a tool's handle on the session must not offer them.
 """
+
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ..fence import Guard, Owner
+from ..fence import Owner
 from .core import Core
 from .events import SlicePolicy
+from .session import Session
 from .snapshots import SliceChange, Snapshot
 from .vector import EMPTY, Vector
 from .writes import (
@@ -28,62 +33,69 @@ from .writes import (
 )
 
 
-class SessionSavepoints:
-    """The savepoints of a session, for the runtime. Opening and closing them enters no guard, undoing does."""
+def open_savepoint(session: Session, owner: Owner, for_all: bool = False) -> None:
+    """Note all writes from now on, so that those of `owner` can be undone alone; `close_savepoint` must follow.
 
-    __slots__ = ()
-
-    _core: Core
-    _guard: Guard | None
-
-    def open_savepoint(self, owner: Owner, /, *, for_all: bool = False) -> None:
-        """Note all writes from now on, so that those of `owner` can be undone alone; `close_savepoint` must follow.
-
-        `for_all` counts writes of code outside of all calls as the owner's own.
-        """
-        core = self._core
-        core.calls.append(owner)
-        if for_all:
-            core.for_all.add(owner)
-            with core.lock:
-                core.make_marks()
-
-    def snapshot_at(self, owner: Owner, /) -> Snapshot:
-        """The STATE slices when the open savepoint was opened; LOG slices as they are now."""
-        return _snapshot_of(self._core, owner)
-
-    def changes_in(self, owner: Owner, /) -> tuple[SliceChange, ...]:
-        """What was written inside an open savepoint, and not what others have written meanwhile."""
-        core = self._core
-        return _changes_of(core, owner) if core.marks else ()
-
-    def undo_savepoint(self, owner: Owner, /) -> None:
-        """Take back what was written inside an open savepoint; it stays open.
-
-        What others have written meanwhile stays, and so do LOG slices. Registrations made inside it are undone too.
-        """
-        if self._guard is None:
-            _undo(self._core, owner)
-        else:
-            with self._guard:
-                _undo(self._core, owner)
-
-    def close_savepoint(self, owner: Owner, /) -> None:
-        """Forget an open savepoint; what was written inside it stays. Closing twice does nothing."""
-        core = self._core
-        if owner in core.calls:
-            core.calls.remove(owner)
-        # A writer that saw it as open may note a write after this look: the next one to close forgets that.
-        if core.marks or core.writes or core.subscriptions.entries:
-            core.close_savepoint(owner)
+    `for_all` counts writes of code outside of all calls as the owner's own.
+    """
+    core = session._core
+    core.calls.append(owner)
+    if for_all:
+        core.for_all.add(owner)
+        with core.lock:
+            core.make_marks()
 
 
-def _snapshot_of(core: Core, owner: Owner) -> Snapshot:
-    """The STATE slices when the savepoint was opened, and the LOG slices as they are."""
+def snapshot_at(session: Session, owner: Owner) -> Snapshot:
+    """The STATE slices when the open savepoint was opened, and the LOG slices as they are now."""
+    core = session._core
     with core.lock:
         mark = core.marks.get(owner)
         content = core.content if mark is None else mark.content
         return Snapshot(core, content[STATE], core.logged, content[NOTES])
+
+
+def changes_in(session: Session, owner: Owner) -> tuple[SliceChange, ...]:
+    """What was written inside an open savepoint, and not what others have written meanwhile."""
+    core = session._core
+    return _changes_of(core, owner) if core.marks else ()
+
+
+def undo_savepoint(session: Session, owner: Owner) -> None:
+    """Undo what was written, registered and subscribed inside an open savepoint; it stays open.
+
+    What others have written meanwhile stays, and so do LOG slices. A write of somebody else that raises when it is
+    repeated without the undone ones is dropped and logged. Everything is computed before the first change, so what
+    interrupts it changes nothing. Raises what the guard of the handle raises; nothing changes then.
+    """
+    if session._guard is None:
+        _undo(session._core, owner)
+    else:
+        with session._guard:
+            _undo(session._core, owner)
+
+
+def close_savepoint(session: Session, owner: Owner) -> None:
+    """Forget an open savepoint; what was written inside it stays. Closing twice does nothing."""
+    core = session._core
+    if owner in core.calls:
+        core.calls.remove(owner)
+    # A writer that saw it as open may note a write after this look: the next one to close forgets that.
+    if core.marks or core.writes or core.subscriptions.entries:
+        core.close_savepoint(owner)
+
+
+def unowned_recorder(session: Session) -> Callable[[object], None]:
+    """`session.record` for the engine's own events: what reducers make of them belongs to no call."""
+    core, guard = session._core, session._guard
+    if guard is None:
+        return core.record_unowned
+
+    def record(event: object) -> None:
+        with guard:
+            core.record_unowned(event)
+
+    return record
 
 
 def _changes_of(core: Core, owner: Owner) -> tuple[SliceChange, ...]:
@@ -107,11 +119,6 @@ def _changes_of(core: Core, owner: Owner) -> tuple[SliceChange, ...]:
 
 
 def _undo(core: Core, owner: Owner) -> None:
-    """Take back what the owner wrote since its savepoint was opened; that stays open, and can be undone again.
-
-    LOG slices stay. A write of somebody else that raises when it is repeated without the undone ones is dropped and
-    logged. Everything is computed before the first change, so what interrupts it changes nothing.
-    """
     core.refuse_impure_writes()
     failures: list[Failure] = []
     with core.lock:
@@ -161,4 +168,4 @@ def _view(content: Content, slice_type: type[Any]) -> Vector[Any]:
     return content[INITIAL].get(slice_type, EMPTY) if found is None else found
 
 
-__all__ = ["SessionSavepoints"]
+__all__ = ["changes_in", "close_savepoint", "open_savepoint", "snapshot_at", "undo_savepoint", "unowned_recorder"]

@@ -16,7 +16,6 @@ from .events import Dispatcher, DispatchResult, InProcessDispatcher
 from .guards import BothGuards, GuardedDispatcher
 from .persist import dump_session, load_session
 from .reducers import MethodReducer, initial_state, reducer_methods
-from .savepoints import SessionSavepoints
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
 from .vector import Vector
@@ -28,7 +27,7 @@ _NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
 
 @final
-class Session(SessionSavepoints):
+class Session:
     """State by type, changed by events, that can be taken back. Safe to use from any thread.
 
     A session lives as long as somebody holds it; there is nothing to close. A parent does not keep its children
@@ -168,11 +167,8 @@ class Session(SessionSavepoints):
         return self._core.notes.get(key)
 
     def recorder(self) -> Callable[[object], None]:
-        """`record` for the engine's own events: what their reducers change belongs to no call.
-
-        So no call that is undone takes it back. To be kept and called again and again.
-        """
-        return self._core.record_unowned if self._guard is None else self._record_unowned
+        """`record`, to be kept and called again and again: one step less when this handle has no guard."""
+        return self._core.record if self._guard is None else self.record
 
     def route(self, value: object, /) -> None:
         """Run the reducers registered for the value's class, if there are any; nobody is told.
@@ -332,11 +328,6 @@ class Session(SessionSavepoints):
         return f"<Session {self.session_id}: {len(core.state) + len(core.logs)} slices{guarded}>"
 
     # Inside.
-
-    def _record_unowned(self, event: object) -> None:
-        assert self._guard is not None
-        with self._guard:
-            self._core.record_unowned(event)
 
     @property
     def _root(self) -> Session:

@@ -11,6 +11,7 @@ from ...prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ...prompt.prompt import Prompt
 from ...run_context import RunContext
 from ...session import Session
+from ...session.savepoints import unowned_recorder
 from ..exchange import StopReason
 from ..progress import CallFinished, OnEvent, ProgressEvent
 
@@ -81,7 +82,7 @@ class Telling:
     def _publish(self, event: PromptRendered | PromptExecuted) -> None:
         session = self._session
         try:
-            session.recorder()(event)
+            unowned_recorder(session)(event)
         except ReducerError:
             logger.exception("A reducer failed on %s", type(event).__name__)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
