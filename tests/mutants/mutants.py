@@ -23,13 +23,13 @@ MUTANTS = [
     Mutant(
         "the session is not restored",
         "runtime/transactions.py",
-        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)',
+        'interrupt = _attempt(causes, "session", restore_session, log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
         "resources are not restored",
         "runtime/transactions.py",
-        "    for part, taken in reversed(snapshot.parts):\n        step",
+        "    for part, taken in reversed(parts):\n        step",
         "    for part, taken in ():\n        step",
     ),
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = [
     Mutant(
         "what was born in a failed call stays",
         "runtime/transactions.py",
-        "if context is not None and context.mark() != snapshot.mark:",
+        "if context is not None and context.mark() != mark:",
         "if context is None:",
     ),
     Mutant(

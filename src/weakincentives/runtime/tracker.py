@@ -159,6 +159,8 @@ class PendingToolTracker:
         """The savepoint of a tool that writes; `Refused` while another one is in the way."""
         is_busy = bool(self._pending) and not may_overlap(self.policies) if read_only else self._is_writing()
         savepoint = None if read_only else self._run.savepoint()
+        if savepoint is not None:
+            savepoint.for_all = True  # the harness's code runs outside of all calls of ours
         if is_busy or (savepoint is not None and not savepoint.open_now()):
             raise Refused(
                 "refused",
