@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -320,15 +320,13 @@ def test_until_its_end_is_recorded_it_counts_as_running(tmp_path: Path) -> None:
     with SqliteEffectLedger(path) as ledger, executor(stuck.sync, ledger) as run:
         run.execute(refund())
         (entry,) = ledger.entries()
-        writer = sqlite3.connect(path, isolation_level=None)
-        writer.execute("BEGIN IMMEDIATE")
-        stuck.go.set()
-        wait_for(lambda: stuck.effects)
-        time.sleep(0.1)
-        assert running_here(ledger, entry.id)
-        assert STILL in run.execute(refund()).text
-        writer.execute("ROLLBACK")
-        writer.close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            stuck.go.set()
+            wait_for(lambda: stuck.effects)
+            time.sleep(0.1)
+            assert running_here(ledger, entry.id)
+            assert STILL in run.execute(refund()).text
         over(ledger)
         assert run.execute(refund()).outcome == "replayed"
 
