@@ -46,13 +46,6 @@ _FAULTS = [
         "",
     ),
     Mutant(
-        "the shield is raised too late after a handler that raised",
-        "runtime/invoke.py",
-        "        shield.depth = depth  # the first statement, here and below: see interrupts.py\n"
-        "        return _raised(error, tool, run)\n",
-        "        raised = _raised(error, tool, run)\n        shield.depth = depth\n        return raised\n",
-    ),
-    Mutant(
         "the shield is raised too late after a handler",
         "runtime/invoke.py",
         "    shield.depth = depth\n    if type(result)",

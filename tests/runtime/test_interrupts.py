@@ -418,6 +418,7 @@ def test_a_turn_is_ended_between_two_calls() -> None:
     with executor_of(write, session=session) as executor, pytest.raises(KeyboardInterrupt):
         executor.execute_all([call("write", f"{n}", text="a") for n in range(3)], on_reply=seen.append)
     assert [reply.outcome for reply in seen] == outcomes(session) == ["succeeded", "cancelled", "cancelled"]
+    assert [reply.text[:21] for reply in seen[1:]] == ["This call was not run"] * 2
     assert session[Count].count() == 1
 
 
@@ -432,9 +433,10 @@ def test_several_signals_are_all_delivered() -> None:
     session.dispatcher.subscribe(ToolInvoked, subscriber)
     before = signal.signal(signal.SIGUSR1, lambda _number, _frame: heard.append("user"))
     try:
-        with executor_of(write, session=session) as executor, pytest.raises(KeyboardInterrupt):
-            executor.execute(call("write", "1", text="a"))
-        assert heard == ["user"]
+        with executor_of(write, session=session) as executor:
+            with pytest.raises(KeyboardInterrupt):
+                executor.execute(call("write", "1", text="a"))
+            assert heard == ["user"]
     finally:
         signal.signal(signal.SIGUSR1, before)
 
