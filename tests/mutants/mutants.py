@@ -6,11 +6,12 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from tests.mutants import call_mutants
+from tests.mutants import call_mutants, session_mutants
 from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     *call_mutants.MUTANTS,
+    *session_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
