@@ -65,7 +65,7 @@ def test_a_slice_that_a_failed_call_made_a_log_is_state_again() -> None:
     world.call()
     assert world.session[Line].policy is SlicePolicy.STATE
     assert list(world.session[Line].all()) == [Line("theirs")]
-    world.session[Line].clear()
+    world.session.reset()
     assert world.session[Line].count() == 0
 
 

@@ -154,7 +154,7 @@ class Savepoint(Holding):
             if context is not None:
                 self._mark, parts = context.moment()
                 if parts:
-                    self._parts = _snapshots(parts)
+                    self._parts = _savepoints(parts, self.owner, self.for_all)
             open_savepoint(self.session, self.owner, self.for_all)
             self._opened = True
         except BaseException:

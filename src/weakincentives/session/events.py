@@ -91,6 +91,7 @@ class InProcessDispatcher:
 
     >>> bus = InProcessDispatcher()
     >>> bus.subscribe(int, lambda number: print("got", number))
+    True
     >>> bus.dispatch(7).ok, bus.dispatch("seven").handled
     got 7
     (True, ())

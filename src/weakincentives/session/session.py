@@ -236,7 +236,8 @@ class Session:
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.
 
-        LOG slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
+        Inside a tool call it is a write of that call to every slice and note that differs, and is undone with it. LOG
+        slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
         another session or one that was released; nothing changes then.
         """
         if self._guard is None:
