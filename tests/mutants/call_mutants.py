@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 _POLICIES = ("tests/runtime/test_policies_locked.py",)
 _LIMITS = ("tests/runtime/test_step_limits.py",)
 _LATE = ("tests/runtime/test_late_undo.py", "tests/runtime/test_locks.py")
+_FAILED = ("tests/runtime/test_failed_undo.py",)
 _AROUND = ("tests/guarantees/test_g4_ways_around.py",)
 
 MUTANTS = [
@@ -98,6 +99,20 @@ MUTANTS = [
         "    if around is None:\n        _record(event, run, savepoint)\n",
         "    if True:\n        _record(event, run, savepoint)\n",
         _LATE,
+    ),
+    Mutant(
+        "what could not be undone is released",
+        "runtime/transactions.py",
+        "if entry[0] not in failed)",
+        "if True)",
+        _FAILED,
+    ),
+    Mutant(
+        "calls take bare snapshots",
+        "runtime/participants.py",
+        "if is_filesystem(part.__class__) else part.snapshot()",
+        "if False else part.snapshot()",
+        _FAILED,
     ),
     Mutant(
         "the prompt of a context has raw resources",

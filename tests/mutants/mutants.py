@@ -23,38 +23,38 @@ MUTANTS = [
     ),
     Mutant(
         "the session is not restored",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         'interrupt = _attempt(causes, "session", restore_session, log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
         "resources are not restored",
-        "runtime/transactions.py",
-        "    for part, taken in reversed(parts):\n        step",
-        "    for part, taken in ():\n        step",
+        "runtime/participants.py",
+        "    for part, taken in reversed(parts):\n        known",
+        "    for part, taken in ():\n        known",
     ),
     Mutant(
         "the first participant that fails ends the round",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n            return',
         '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n'
         '            raise RollbackError("1 of 1", causes=causes)\n            return',
     ),
     Mutant(
         "what was born in a failed call stays",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         "if context is not None and context.mark() != mark:",
         "if context is None:",
     ),
     Mutant(
         "a failed undo is kept quiet",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         "    if causes:\n        listed",
         "    if causes and False:\n        listed",
     ),
     Mutant(
         "Ctrl-C in a restore is not tried again",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         "    for _ in range(2):\n        try:\n            step()",
         "    for _ in range(1):\n        try:\n            step()",
     ),
@@ -67,8 +67,8 @@ MUTANTS = [
     Mutant(
         "snapshots of resources are never released",
         "runtime/transactions.py",
-        "                if self._parts:\n                    _release_parts(self._parts, self._log_extra)",
-        "                if self._parts and False:\n                    _release_parts(self._parts, self._log_extra)",
+        "                if self._parts:\n                    release_parts(self._parts, self._log_extra)",
+        "                if self._parts and False:\n                    release_parts(self._parts, self._log_extra)",
     ),
     Mutant(
         "locks are never given back",
@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "resources take no part",
         "runtime/transactions.py",
-        "                if parts:\n                    self._parts = _snapshots(parts)",
-        "                if not parts:\n                    self._parts = _snapshots(parts)",
+        "                if parts:\n                    self._parts = savepoints_of(",
+        "                if not parts:\n                    self._parts = savepoints_of(",
     ),
     Mutant(
         "validate is not asked",

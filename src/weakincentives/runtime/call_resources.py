@@ -39,7 +39,7 @@ class CallResources:
         return resource_type in self._scope
 
     def _fenced(self, resource_type: Any, found: Any) -> Any:
-        if not _is_filesystem(found.__class__):
+        if not is_filesystem(found.__class__):
             return found
         if self._guarded is None:
             self._guarded = {}
@@ -58,9 +58,9 @@ _OPERATIONS = tuple(name for name in vars(Filesystem) if not name.startswith("_"
 
 
 @cache
-def _is_filesystem(kind: type[Any]) -> bool:
+def is_filesystem(kind: type[Any]) -> bool:
     """Whether objects of a class are filesystems, by what they can do and not by their name."""
     return all(hasattr(kind, name) for name in _OPERATIONS)
 
 
-__all__ = ["CallResources", "unfenced"]
+__all__ = ["CallResources", "is_filesystem", "unfenced"]

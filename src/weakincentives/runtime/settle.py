@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ..errors import ReducerError, RollbackError, StaleCallError
+from ..errors import JournalError, ReducerError, RollbackError, StaleCallError
 from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked, tool_invoked
@@ -16,7 +16,7 @@ from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
 from .call_memory import short_id
 from .contexts import CallContext
 from .invoke import internal_error
-from .redaction import recorded
+from .redaction import recorded, text_of
 from .reply import reply_text
 from .run import Run
 from .steps import AFTER_HANDLER, Steps
@@ -108,6 +108,8 @@ def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoin
         except RollbackError as failed:  # recorded like any other end; then the run must stop
             conclude(call, Refused("crashed", _NOT_UNDONE, params=params), run)
             raise failed from error
+    if isinstance(error, JournalError):  # files whose last undo failed: nothing may run on them
+        return conclude(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
     if isinstance(error, Exception):
         logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
         return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple, final
 
-from ..errors import RollbackError, SessionError, StaleCallError
+from ..errors import SessionError, StaleCallError
 from ..fence import Fence, Guard, Owner, current_owner
-from ..filesystem import FileChanges
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
@@ -18,13 +15,7 @@ from ..session.savepoints import changes_in, close_savepoint, open_savepoint, sn
 from ..session.session import guard_of, root_of
 from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
-from .redaction import text_of
-
-logger = logging.getLogger(__name__)
-
-Parts = tuple[tuple[Any, Any], ...]  # the resources that take part, each with its snapshot
-LogExtra = Mapping[str, object] | None
-"""What log records carry: the run's ids."""
+from .participants import LogExtra, Parts, file_changes, release_parts, restore_all, savepoints_of, snapshots_of
 
 Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
 """Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
@@ -58,12 +49,14 @@ def restore_snapshot(session: Session, resources: Resources | None, snapshot: Co
     only reads cannot restore one (`ReadOnlyError`).
     """
     with nullcontext() if snapshot.guard is None else snapshot.guard:
-        _restore(lambda: session.restore(snapshot.session), context_of(resources), snapshot.parts, snapshot.mark, None)
+        restore = lambda: session.restore(snapshot.session)  # noqa: E731 - a step among those of the participants
+        restore_all(restore, context_of(resources), snapshot.parts, snapshot.mark, None, [])
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
     """Say that it will not be restored again, so that nothing is kept for it."""
-    _release(session, snapshot)
+    release_parts(snapshot.parts)
+    session.release(snapshot.session)
 
 
 def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
@@ -154,7 +147,7 @@ class Savepoint(Holding):
             if context is not None:
                 self._mark, parts = context.moment()
                 if parts:
-                    self._parts = _savepoints(parts, self.owner, self.for_all)
+                    self._parts = savepoints_of(parts, self.owner, self.for_all)
             open_savepoint(self.session, self.owner, self.for_all)
             self._opened = True
         except BaseException:
@@ -176,7 +169,7 @@ class Savepoint(Holding):
         if not self._opened:
             return NO_CHANGES
         slices = changes_in(self.session, self.owner)
-        files = _file_changes(self._parts, self._log_extra) if self._parts else None
+        files = file_changes(self._parts, self._log_extra) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
@@ -195,10 +188,13 @@ class Savepoint(Holding):
             except StaleCallError:
                 self.forget()
                 raise
+        session, owner, failed = self.session, self.owner, list[Any]()
         try:
-            session, owner = self.session, self.owner
-            _restore(lambda: undo_savepoint(session, owner), self._context, self._parts, self._mark, self._log_extra)
+            undo = lambda: undo_savepoint(session, owner)  # noqa: E731 - a step among those of the participants
+            restore_all(undo, self._context, self._parts, self._mark, self._log_extra, failed)
         finally:
+            # Releasing says that what happened since is kept, or was undone. Of these neither is true.
+            self._parts = tuple(entry for entry in self._parts if entry[0] not in failed)
             self._decided = True  # after a failure too: closing would only fail once more
             if isinstance(around, Fence):
                 around.__exit__(None, None, None)
@@ -232,7 +228,7 @@ class Savepoint(Holding):
                     self._opened = False
                     close_savepoint(self.session, self.owner)
                 if self._parts:
-                    _release_parts(self._parts, self._log_extra)
+                    release_parts(self._parts, self._log_extra)
             finally:
                 self._parts = ()
                 self.let_go()
@@ -251,100 +247,7 @@ def _take(
 ) -> CompositeSnapshot:
     if context is None:
         return CompositeSnapshot(session.snapshot(), (), 0, tag, guard)
-    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag, guard)
-
-
-def _snapshots(parts: Iterable[Any]) -> Parts:
-    taken: list[tuple[Any, Any]] = []
-    try:
-        for part in parts:
-            taken.append((part, part.snapshot()))  # noqa: PERF401 - what was taken must be known when one raises
-    except BaseException:
-        _release_parts(tuple(taken))
-        raise
-    return tuple(taken)
-
-
-def _restore(
-    restore_session: Callable[[], None], context: ResourceContext | None, parts: Parts, mark: int, log_extra: LogExtra
-) -> None:
-    causes: dict[str, BaseException] = {}
-    interrupt = _attempt(causes, "session", restore_session, log_extra)
-    for part, taken in reversed(parts):
-        step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken), log_extra)
-        interrupt = interrupt or step
-    if context is not None and context.mark() != mark:
-        interrupt = _attempt(causes, "resources", lambda: context.discard(mark), log_extra) or interrupt
-    if causes:
-        listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
-        raise RollbackError(
-            f"{len(causes)} of {len(parts) + 1} participants could not be restored ({listed}). "
-            "What they hold is not to be trusted: stop the run and look at them.",
-            causes=causes,
-        )
-    if interrupt is not None:
-        raise interrupt
-
-
-def _attempt(
-    causes: dict[str, BaseException], name: str, step: Callable[[], None], log_extra: LogExtra
-) -> BaseException | None:
-    """Every participant gets its turn, whatever the others did.
-
-    Ctrl-C in the middle does not stop the round: what it broke off is done once more, and the interrupt returned.
-    """
-    interrupt: BaseException | None = None
-    for _ in range(2):
-        try:
-            step()
-        except Exception as error:  # participants are users' code
-            logger.exception("The %s could not be restored", name, extra=log_extra)
-            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error
-            return interrupt
-        except BaseException as error:  # noqa: BLE001 - raised when the round is over
-            interrupt = error
-        else:
-            return interrupt
-    assert interrupt is not None
-    causes[name if name not in causes else f"{name} {len(causes) + 1}"] = interrupt
-    return interrupt
-
-
-def _release(session: Session, snapshot: CompositeSnapshot) -> None:
-    _release_parts(snapshot.parts)
-    session.release(snapshot.session)
-
-
-def _release_parts(parts: Parts, log_extra: LogExtra = None) -> None:
-    """Each is released, whatever the others did; an interrupt among them is raised after the last."""
-    interrupt: BaseException | None = None
-    for part, taken in reversed(parts):
-        try:
-            part.release(taken)
-        except Exception:  # participants are users' code; what is released is not needed any more
-            logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
-        except BaseException as error:  # noqa: BLE001 - raised when the round is over
-            interrupt = error if interrupt is None else interrupt
-    if interrupt is not None:
-        raise interrupt
-
-
-def _file_changes(parts: Iterable[tuple[Any, Any]], log_extra: LogExtra) -> FileChanges | None:
-    found: FileChanges | None = None
-    for part, taken in parts:
-        changes = getattr(part, "changes", None)
-        if changes is None:
-            continue
-        try:
-            changed = changes(taken)
-        except Exception:  # participants are users' code, and this is only for the log
-            logger.exception("The changes of %s could not be told", type(part).__name__, extra=log_extra)
-            continue
-        if isinstance(changed, FileChanges) and changed:
-            found = changed if found is None else FileChanges(
-                (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
-            )  # fmt: skip
-    return found
+    return CompositeSnapshot(session.snapshot(), snapshots_of(context.snapshotables()), context.mark(), tag, guard)
 
 
 def context_of(resources: Resources | None) -> ResourceContext | None:
