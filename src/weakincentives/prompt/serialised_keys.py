@@ -1,4 +1,4 @@
-"""The hashes that version 1 of the ledger's rows were made with: over JSON. To be removed one release after 0.2.
+"""The hashes that rows of the release before were made with: over the params in JSON. Kept for one release.
 
 They are only looked up, so that what an earlier release recorded is found; new rows have hashes by value.
 """
