@@ -3,7 +3,7 @@
 from ..session import SessionProtocol
 from .annotations import ToolAnnotations
 from .changes import Changes, SliceDelta
-from .events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
 from .markdown import MarkdownSection, TextSection, ToolsSection
@@ -35,6 +35,7 @@ from .tree import BoundTool
 from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
 
 __all__ = [
+    "CallsUndone",
     "BoundTool",
     "Changes",
     "Decision",

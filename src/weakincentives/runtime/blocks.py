@@ -8,6 +8,7 @@ from typing import Self, final
 from ..prompt.changes import Changes
 from ..session import Session
 from ..signals import shielded_run
+from .nesting import keep_inside, record_undone
 from .transactions import CompositeSnapshot, Resources, Savepoint, savepoint_here
 
 
@@ -82,9 +83,17 @@ class Transaction:
             self.committed = False
             raise
         finally:
+            savepoint = self._savepoint
             if self.committed:
-                self._savepoint.keep()
-            self._savepoint.close()
+                savepoint.keep()
+            try:
+                savepoint.close()
+            finally:
+                if self.committed:
+                    keep_inside(savepoint)
+                else:
+                    record_undone(savepoint.session, savepoint.inner_calls)
+                savepoint.inner_calls = ()
             self._closing = None  # here, where an interrupt waits: in `__del__` it would be swallowed
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -16,6 +16,7 @@ from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
 from .call_memory import short_id
 from .contexts import CallContext
 from .invoke import internal_error
+from .nesting import keep_inside, link
 from .redaction import recorded, text_of
 from .reply import reply_text
 from .run import Run
@@ -52,7 +53,7 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
     changes = savepoint.changes()
     if ran.outcome not in KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
-    event = _event(call, params, ran, text, changes, admitted.started, run)
+    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     try:
         errors = (run.tell(event) if steps is None else await steps.run(run.tell, event)).errors
         failed = errors[0][1] if errors else None
@@ -62,7 +63,7 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
         told, ran = ran, _unheard(failed, ran, steps, run)
         if told.outcome in KEPT:
             ran, text = _undo(admitted, ran, changes, savepoint, run)
-            event = _event(call, params, ran, text, changes, admitted.started, run)
+            event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     if around is None:
         _record(event, run, savepoint)
     else:
@@ -89,7 +90,7 @@ def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any]
     call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
     if call_id:
         run.memory.is_new(call.id)  # answered, so it is not run later either
-    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run)
+    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run, None)
     try:
         run.tell(event)
     except Exception as error:  # noqa: BLE001 - a dispatcher of somebody else's making
@@ -152,16 +153,26 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
 
 
 def _event(  # noqa: PLR0917 - all of them, for speed by position
-    call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
+    call: ToolCall,
+    params: Any,
+    ran: Ran,
+    text: str,
+    changes: Changes,
+    started: float | None,
+    run: Run,
+    savepoint: Savepoint | None,
 ) -> ToolInvoked:
     result, outcome, error, _ = ran
     duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
     kept = None if error is None else recorded(error)
-    return tool_invoked(
+    event = tool_invoked(
         call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
         run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, kept,
     )  # fmt: skip
+    if savepoint is None or savepoint.inner_calls or savepoint.event_id or savepoint.outer() is not None:
+        link(event, savepoint)
+    return event
 
 
 def _record_inside(  # noqa: PLR0917 - what the one caller has
@@ -178,7 +189,9 @@ def _record_inside(  # noqa: PLR0917 - what the one caller has
         savepoint.forget()
         if ran.outcome in KEPT:
             ran, text = Ran(ToolResult.error(str(error)), "cancelled", error), str(error)
-            event = _event(admitted.request.call, admitted.request.params, ran, text, changes, admitted.started, run)
+            event = _event(
+                admitted.request.call, admitted.request.params, ran, text, changes, admitted.started, run, savepoint
+            )
         _record(event, run, savepoint)
         return ran, text
     try:
@@ -210,6 +223,8 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
         if not isinstance(error, ReducerError):
             raise
         logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
+    if savepoint is not None and event.success and savepoint.outer() is not None:
+        keep_inside(savepoint, event)
 
 
 __all__ = ["abort", "answer_of", "conclude", "settle"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
-from typing import Any, NamedTuple, final
+from contextlib import suppress
+from typing import Any, NamedTuple, cast, final
 
 from ..errors import SessionError, StaleCallError
 from ..fence import Fence, Guard, Owner, current_owner
@@ -15,7 +15,7 @@ from ..session.savepoints import changes_in, close_savepoint, open_savepoint, sn
 from ..session.session import guard_of, root_of
 from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
-from .participants import LogExtra, Parts, file_changes, release_parts, restore_all, savepoints_of, snapshots_of
+from .participants import LogExtra, Parts, file_changes, release_parts, restore_all, savepoints_of
 
 Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
 """Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
@@ -36,29 +36,6 @@ class CompositeSnapshot(NamedTuple):
     """Of the call that it was taken in: once that is over it cannot be restored."""
 
 
-def create_snapshot(session: Session, resources: Resources | None = None, *, tag: str = "") -> CompositeSnapshot:
-    """Remember session and resources as they are now; when one of them cannot, nothing is kept and it raises."""
-    return _take(session, context_of(resources), tag, _guard_here(session, resources))
-
-
-def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
-    """Bring everything back; resources built since are closed and forgotten.
-
-    Every participant is tried even when one fails; then `RollbackError` holds all causes. A snapshot that was taken
-    inside a tool call belongs to it: once the call is over, nothing changes and `StaleCallError` is raised. A tool that
-    only reads cannot restore one (`ReadOnlyError`).
-    """
-    with nullcontext() if snapshot.guard is None else snapshot.guard:
-        restore = lambda: session.restore(snapshot.session)  # noqa: E731 - a step among those of the participants
-        restore_all(restore, context_of(resources), snapshot.parts, snapshot.mark, None, [])
-
-
-def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
-    """Say that it will not be restored again, so that nothing is kept for it."""
-    release_parts(snapshot.parts)
-    session.release(snapshot.session)
-
-
 def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
     """A savepoint for a block of user code: nested in the call that the handles belong to, if they do.
 
@@ -73,7 +50,7 @@ def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
         return Savepoint(session, context_of(resources))
 
 
-def _guard_here(session: Session, resources: Resources | None) -> Guard | None:
+def guard_here(session: Session, resources: Resources | None) -> Guard | None:
     """The guard of the call that some code runs in: that of its handles, or of the call around it."""
     guard = guard_of(session)
     if guard is None and isinstance(resources, CallResources):
@@ -92,7 +69,10 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_opened", "_parts", "for_all", "session", "settled")
+    __slots__ = (
+        "_context", "_decided", "_log_extra", "_mark", "_opened", "_parts", "event_id", "for_all", "inner_calls",
+        "session", "settled",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -116,8 +96,18 @@ class Savepoint(Holding):
         self._decided = self._opened = False  # the latter: the session knows of it
         self.settled = False  # whether the call's event is on record
         self.for_all = False  # whether writes of code outside of all calls are its own
+        self.event_id: str | None = None  # the id that its event will have, once a call inside it refers to that
+        self.inner_calls: tuple[str, ...] = ()  # the events of calls inside it that succeeded
         self._parts: Parts = ()
         self._mark = 0
+
+    def outer(self) -> Savepoint | None:
+        """The savepoint that was open around this one when it was made."""
+        return cast("Savepoint | None", self._outer)
+
+    def is_inside(self, outer: Savepoint) -> bool:
+        """Whether what is changed here is undone with the other: they share a session, files or resources."""
+        return bool(self._locks) and self._locks[-1] is getattr(outer, "_inner", None)
 
     # Opening; `shared` only reads, so it remembers nothing.
 
@@ -207,7 +197,7 @@ class Savepoint(Holding):
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
-        self._opened, self._parts = False, ()
+        self._opened, self._parts, self.inner_calls = False, (), ()
         close_savepoint(self.session, self.owner)
 
     def keep(self) -> None:
@@ -242,14 +232,6 @@ def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallL
     return in_order([lock_of(root_of(session)), *map(lock_of, parts)])
 
 
-def _take(
-    session: Session, context: ResourceContext | None, tag: str = "", guard: Guard | None = None
-) -> CompositeSnapshot:
-    if context is None:
-        return CompositeSnapshot(session.snapshot(), (), 0, tag, guard)
-    return CompositeSnapshot(session.snapshot(), snapshots_of(context.snapshotables()), context.mark(), tag, guard)
-
-
 def context_of(resources: Resources | None) -> ResourceContext | None:
     """The live resources behind whatever form they are given in."""
     if resources is None or isinstance(resources, ResourceContext):
@@ -268,9 +250,7 @@ __all__ = [
     "Resources",
     "Savepoint",
     "context_of",
-    "create_snapshot",
+    "guard_here",
     "locks_of",
-    "release_snapshot",
-    "restore_snapshot",
     "savepoint_here",
 ]
