@@ -117,7 +117,7 @@ MUTANTS = [
     Mutant(
         "subscriptions of a failed call stay",
         "session/savepoints.py",
-        "    if core.subscriptions.entries:\n        core.subscriptions.undo(owner)\n",
+        "    if core.subscribed:\n        SubscriptionLog(core.dispatcher, core.subscribed).undo(owner)\n",
         "",
         _CALLS,
     ),
@@ -138,7 +138,7 @@ MUTANTS = [
     Mutant(
         "the log of writes outlives the last call",
         "session/savepoints.py",
-        "    if core.marks or core.writes or core.subscriptions.entries:\n",
+        "    if core.marks or core.writes or core.subscribed:\n",
         "    if core.marks:\n",
         _OVERLAPS,
     ),

@@ -154,7 +154,7 @@ def test_a_subscription_that_others_want_too_stays() -> None:
         close_savepoint(session, owner)
     session.dispatch(Tick())
     assert heard == [Tick()]
-    assert core_of(session).subscriptions.entries == []
+    assert core_of(session).subscribed == []
 
 
 class Plain:

@@ -331,7 +331,7 @@ def test_nothing_is_kept_after_a_call() -> None:
     for how in ("", "fail"):
         world.call(arguments={"how": how})
         core = core_of(world.session)
-        assert (core.calls, core.writes, core.marks, core.subscriptions.entries) == ([], [], {}, [])
+        assert (core.calls, core.writes, core.marks, core.subscribed) == ([], [], {}, [])
 
 
 @pytest.mark.parametrize("nested", [False, True])

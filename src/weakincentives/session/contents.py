@@ -28,6 +28,8 @@ T = TypeVar("T")
 COMPACT_AT = 10_000
 """How long the log of writes may become before the writes of others become part of what the savepoints remember."""
 
+_NO_OWNERS: frozenset[Owner] = frozenset()
+
 
 class Contents:
     """Slices, notes and registrations behind one lock. Methods that write need the lock."""
@@ -47,7 +49,7 @@ class Contents:
         self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
         self.calls: list[Owner] = []
         """The owners of the open savepoints. Writes are noted only while there are some."""
-        self.for_all: set[Owner] = set()
+        self.for_all: frozenset[Owner] = _NO_OWNERS
         """Those whose savepoint also owns what is written outside of all calls."""
         self.marks: dict[Owner, Mark] = {}
         """What they remember. The first write after the opening makes it: a call that writes nothing costs nothing."""
@@ -138,7 +140,7 @@ class Contents:
     def forget_mark(self, owner: Owner) -> None:
         """Forget what a savepoint remembered; without any open one the log of writes ends."""
         self.marks.pop(owner, None)
-        self.for_all.discard(owner)
+        self.for_all -= {owner}
         if not self.calls:
             self.writes, self.marks, self._compact_at = [], {}, COMPACT_AT
 

@@ -16,7 +16,7 @@ from .events import Dispatcher, SlicePolicy, own_policy
 from .plans import AnyReducer, Plan, Step, reduced, repeated, with_step
 from .reducers import append_all
 from .snapshots import NO_LOGS, NO_NOTES, NO_SLICES, Logged, Notes, SliceChange, Slices, Snapshot, compare, same_log
-from .subscriptions import SubscriptionLog
+from .subscriptions import Subscribing
 from .vector import EMPTY, Vector
 from .writes import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant
 
@@ -28,12 +28,12 @@ _LOG_ALONE = Plan(True, True, (), False)
 class Core(Contents):
     """The shared part of a session. It knows nothing of guards: handles enter theirs around every write."""
 
-    __slots__ = ("_session_id", "clock", "dispatcher", "subscriptions", "tags")
+    __slots__ = ("_session_id", "clock", "dispatcher", "subscribed", "tags")
 
     def __init__(self, dispatcher: Dispatcher, clock: Clock, tags: Mapping[str, str], session_id: str | None) -> None:
-        super().__init__()
+        Contents.__init__(self)
         self.dispatcher = dispatcher
-        self.subscriptions = SubscriptionLog(dispatcher)
+        self.subscribed: list[Subscribing] = []
         self.clock = clock
         self.tags = tags
         self._session_id = session_id
@@ -132,7 +132,10 @@ class Core(Contents):
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
-            self._replace_all(state, snapshot.notes)
+            if self.calls or self.policies:
+                self._replace_all(state, snapshot.notes)
+            else:
+                self.state, self.notes = state, snapshot.notes
 
     def note(self, key: object, value: object) -> None:
         """Remember a fact beside the slices; None forgets it."""
@@ -221,7 +224,7 @@ class Core(Contents):
         with self.lock:
             self.forget_mark(owner)
             if not self.calls:
-                self.subscriptions.entries = []
+                self.subscribed.clear()
 
     # Inside.
 

@@ -16,6 +16,7 @@ from .core import Core
 from .events import SlicePolicy
 from .session import Session
 from .snapshots import SliceChange, Snapshot
+from .subscriptions import SubscriptionLog
 from .vector import EMPTY, Vector
 from .writes import (
     INITIAL,
@@ -41,8 +42,8 @@ def open_savepoint(session: Session, owner: Owner, for_all: bool = False) -> Non
     core = session._core
     core.calls.append(owner)
     if for_all:
-        core.for_all.add(owner)
         with core.lock:
+            core.for_all |= {owner}
             core.make_marks()
 
 
@@ -81,7 +82,7 @@ def close_savepoint(session: Session, owner: Owner) -> None:
     if owner in core.calls:
         core.calls.remove(owner)
     # A writer that saw it as open may note a write after this look: the next one to close forgets that.
-    if core.marks or core.writes or core.subscriptions.entries:
+    if core.marks or core.writes or core.subscribed:
         core.close_savepoint(owner)
 
 
@@ -127,8 +128,8 @@ def _undo(core: Core, owner: Owner) -> None:
             _undo_writes(core, mark, failures)
     if failures:
         log_failures(failures)
-    if core.subscriptions.entries:
-        core.subscriptions.undo(owner)
+    if core.subscribed:
+        SubscriptionLog(core.dispatcher, core.subscribed).undo(owner)
 
 
 def _undo_writes(core: Core, mark: Mark, failures: list[Failure]) -> None:

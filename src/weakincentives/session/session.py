@@ -18,6 +18,7 @@ from .persist import OnOpaque, dump_session, load_session
 from .reducers import MethodReducer, initial_state, reducer_methods
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
+from .subscriptions import SubscriptionLog
 from .vector import Vector
 
 T = TypeVar("T")
@@ -110,9 +111,9 @@ class Session:
         dispatcher = self._dispatcher
         if dispatcher is None:
             assert self._guard is not None
-            dispatcher = self._dispatcher = GuardedDispatcher(
-                self._core.dispatcher, self._core.subscriptions, self._guard
-            )
+            core = self._core
+            subscriptions = SubscriptionLog(core.dispatcher, core.subscribed)
+            dispatcher = self._dispatcher = GuardedDispatcher(core.dispatcher, subscriptions, self._guard)
         return dispatcher
 
     @property

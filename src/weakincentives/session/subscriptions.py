@@ -8,7 +8,9 @@ from ..fence import Owner, current_owner
 from .events import Dispatcher, EventHandler
 
 
-class _Subscribing(NamedTuple):
+class Subscribing(NamedTuple):
+    """One handler that a call subscribed or unsubscribed."""
+
     owner: Owner
     event_type: type[Any]
     handler: EventHandler[Any]
@@ -16,19 +18,20 @@ class _Subscribing(NamedTuple):
     changed: bool
     """False when the handler had been subscribed before: nothing to undo, but wanted."""
 
-    def wants_the_same(self, other: _Subscribing) -> bool:
+    def wants_the_same(self, other: Subscribing) -> bool:
+        """Whether another call did the same to the same handler."""
         return self[1:4] == other[1:4]
 
 
 @final
 class SubscriptionLog:
-    """What calls did to the subscribers of one dispatcher; emptied when no savepoint is open."""
+    """What calls did to the subscribers of one dispatcher. `entries` are the session's, until no savepoint is open."""
 
     __slots__ = ("_dispatcher", "entries")
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, entries: list[Subscribing]) -> None:
         self._dispatcher = dispatcher
-        self.entries: list[_Subscribing] = []
+        self.entries = entries
 
     def subscribe(self, event_type: type[Any], handler: EventHandler[Any]) -> None:
         """Subscribe a handler; inside a call it is undone with the call."""
@@ -60,7 +63,7 @@ class SubscriptionLog:
     def _note(self, event_type: type[Any], handler: EventHandler[Any], added: bool, changed: bool) -> None:
         owner = current_owner()
         if owner is not None:
-            self.entries.append(_Subscribing(owner, event_type, handler, added, changed))
+            self.entries.append(Subscribing(owner, event_type, handler, added, changed))
 
 
-__all__ = ["SubscriptionLog"]
+__all__ = ["Subscribing", "SubscriptionLog"]
