@@ -35,6 +35,7 @@
         |-- PathRefusedError           a path that leaves the root or names no ordinary file
         |-- NotTextError               bytes that are not text
         |-- PatternError               a glob or grep pattern that cannot be used
+        |-- ConflictError              a write to a path that an open call of somebody else has changed
         `-- JournalError               the undo journal cannot do its work
 
 All of them survive pickling with their attributes, so that they cross process boundaries.
@@ -267,12 +268,17 @@ class PatternError(FilesystemError, ValueError):
     """A glob or grep pattern is not valid, or took too long."""
 
 
+class ConflictError(FilesystemError):
+    """The path, or one above or below it, was changed by a call that is still open and is not the writer's own."""
+
+
 class JournalError(FilesystemError):
     """The undo journal cannot do its work; the message says what to do."""
 
 
 __all__ = [
     "BudgetExceededError",
+    "ConflictError",
     "ContractError",
     "DeadlineExceededError",
     "DuplicateBindingError",

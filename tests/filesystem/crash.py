@@ -195,3 +195,4 @@ def abandon(fs: HostFilesystem, syscalls: Faulty) -> None:
     syscalls.reap()
     fs._closed = True
     fs._transactions.closed = True
+    fs._transactions.busy = False

@@ -49,7 +49,7 @@ class _Bench:
     def _dry_run(self) -> tuple[int, int]:
         syscalls = self._system()
         fs = open_host(self.root, syscalls, **self._options)
-        snapshot = fs.snapshot()
+        snapshot = fs.savepoint()
         changes = everything(fs)
         changes[0]()
         self.ready_call = syscalls.count
@@ -68,7 +68,7 @@ class _Bench:
         fs = None
         try:
             fs = open_host(self.root, syscalls, **self._options)
-            snapshot = fs.snapshot()
+            snapshot = fs.savepoint()
             for change in everything(fs):
                 change()
             fs.release(snapshot)
@@ -219,7 +219,7 @@ def _fail_everywhere(bench: _Bench, step: int, code: int) -> int:
             fs = open_host(bench.root, syscalls)
         except OSError:
             continue
-        snapshot = fs.snapshot()
+        snapshot = fs.savepoint()
         for change in everything(fs):
             last = picture(bench.root, exact=False)
             try:
@@ -263,7 +263,7 @@ def test_a_commit_that_fails_is_finished_later(folder: Path) -> None:
         bench.fresh()
         syscalls = Faulty(at, error=errno.EIO)
         fs = open_host(bench.root, syscalls)
-        snapshot = fs.snapshot()
+        snapshot = fs.savepoint()
         for change in everything(fs):
             change()
         try:
@@ -283,7 +283,7 @@ def test_a_rollback_that_fails_goes_on_where_it_stopped(folder: Path) -> None:
         bench.fresh()
         syscalls = Faulty(at, error=errno.EIO)
         fs = open_host(bench.root, syscalls)
-        snapshot = fs.snapshot()
+        snapshot = fs.savepoint()
         for change in everything(fs):
             change()
         try:
@@ -324,10 +324,10 @@ def test_a_crash_while_an_outer_snapshot_is_released(folder: Path) -> None:
         done = False
         try:
             fs = open_host(root, syscalls)
-            outer = fs.snapshot()
+            outer = fs.savepoint()
             fs.write("a.txt", "outer")
             fs.move("d", "e")
-            inner = fs.snapshot()
+            inner = fs.savepoint()
             fs.write("secret", "inner")
             fs.move("e", "f")
             fs.release(outer)

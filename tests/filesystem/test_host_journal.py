@@ -18,6 +18,7 @@ from tests.filesystem.crash import Faulty, build, everything, picture
 
 from weakincentives.errors import JournalError, ReadOnlyError, SnapshotError
 from weakincentives.filesystem import disk, state_dir
+from weakincentives.filesystem.frames import header
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.journal import Record, decode, encode
 
@@ -236,7 +237,7 @@ def test_another_process_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(disk, "PATIENCE", 0.05)
     code = (
         "import sys\nfrom weakincentives.filesystem.host import HostFilesystem\n"
-        "fs = HostFilesystem(sys.argv[1])\nheld = fs.snapshot()\nfs.write('a.txt', 'x')\nprint('go', flush=True)\n"
+        "fs = HostFilesystem(sys.argv[1])\nheld = fs.savepoint()\nfs.write('a.txt', 'x')\nprint('go', flush=True)\n"
         "sys.stdin.read()\n"
     )
     with HostFilesystem(root) as early:
@@ -316,8 +317,12 @@ def test_a_root_that_is_no_directory_is_a_clear_error(root: Path) -> None:
 
 def test_damaged_records_end_the_journal() -> None:
     """Whatever is cut off or changed in the journal's file, only whole records before it count."""
-    records = [Record("create", "a"), Record("move", "b", "c", inode=5, times=((".", 7),)), Record("delete", "\udcff")]
-    data = b"".join(map(encode, records))
+    records = [
+        Record("create", "a", staged="stage-1"),
+        Record("move", "b", "c", inode=5, times=((".", 7),)),
+        Record("delete", "\udcff"),
+    ]
+    data = header(0) + b"".join(map(encode, records))
     assert [record for _, record in decode(data)[0]] == records
     for cut in range(len(data)):
         found, end = decode(data[:cut])
@@ -426,7 +431,7 @@ def test_durable_waits_for_the_disk_in_the_right_order(root: Path) -> None:
     """New content, then its record, are on the disk before the rename; the directory before the commit."""
     syscalls = _Traced()
     with HostFilesystem(root, durable=True, syscalls=syscalls) as fs:
-        snapshot = fs.snapshot()
+        snapshot = fs.savepoint()
         fs.write("d/sub/two.txt", "new")
         fs.release(snapshot)
         trace = [(call, what.partition("-")[0]) for call, what in syscalls.trace]

@@ -36,7 +36,7 @@ def change(number):
 number = int(fs.read("count.txt"))
 while True:
     number += 1
-    snapshot = fs.snapshot()
+    snapshot = fs.savepoint()
     change(number)
     if number % 5 == 0:
         fs.restore(snapshot)
@@ -176,6 +176,29 @@ def test_a_full_disk_in_scan_mode(small_disk: Path) -> None:
     with HostFilesystem(root, watch="scan") as fs, pytest.raises(OSError, match="No space"):
         fs.snapshot()
     assert picture(root) == before
+
+
+@pytest.mark.parametrize("kept", ["savepoint", "snapshot"])
+def test_a_call_that_fills_the_disk_is_undone_in_scan_mode(small_disk: Path, kept: str) -> None:
+    """What has to go is removed first, so that what was there before finds room again."""
+    root = small_disk / "root"
+    root.mkdir()
+    for number in range(10):
+        (root / f"old{number}").write_bytes(bytes([number]) * 15_000)
+    before = picture(root, exact=False)
+    with HostFilesystem(root, watch="scan") as fs:
+        snapshot = fs.savepoint() if kept == "savepoint" else fs.snapshot()
+        # As a subprocess would, past the API: some files go, some become longer, then there is no room left.
+        for number in range(0, 10, 2):
+            (root / f"old{number}").unlink()
+        for number in (1, 3):
+            (root / f"old{number}").write_bytes(b"y" * 20_000)
+        with pytest.raises(OSError, match="No space left"):
+            (root / "new").write_bytes(b"x" * 600_000)
+        fs.restore(snapshot)
+        assert picture(root, exact=False) == before
+        fs.release(snapshot)
+    assert picture(root, exact=False) == before
 
 
 def test_a_read_only_disk_is_named(small_disk: Path) -> None:

@@ -130,7 +130,7 @@ class DiskHistory(RuleBasedStateMachine):
         self.root.mkdir()
         self.fs = HostFilesystem(self.root, watch=self.watch)
         self.model: Model = {}
-        self.stack: list[tuple[Any, Model, dict[str, tuple[int, ...]]]] = []
+        self.stack: list[tuple[Any, Model, dict[str, tuple[int, ...]], bool]] = []
         self.over: list[Any] = []
 
     def teardown(self) -> None:
@@ -173,18 +173,23 @@ class DiskHistory(RuleBasedStateMachine):
         self.both(lambda model: transfer(model, source, destination, False), lambda: self.fs.move(source, destination))
 
     @precondition(lambda self: len(self.stack) < 4)
-    @rule()
-    def snapshot(self) -> None:
+    @rule(savepoint=st.booleans())
+    def snapshot(self, savepoint: bool) -> None:
         attributes = _attributes(self.root)
-        self.stack.append((self.fs.snapshot(), dict(self.model), attributes))
+        taken = self.fs.savepoint() if savepoint else self.fs.snapshot()
+        self.stack.append((taken, dict(self.model), attributes, savepoint))
 
     @precondition(lambda self: self.stack)
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.stack) - 1))
-        snapshot, model, attributes = self.stack[index]
+        snapshot, model, attributes, savepoint = self.stack[index]
+        if not savepoint and any(newer for *_, newer in self.stack[index + 1 :]):
+            with pytest.raises(SnapshotError, match="still open"):
+                self.fs.restore(snapshot)
+            return
         self.fs.restore(snapshot)
-        self.over += [inner for inner, _, _ in self.stack[index + 1 :]]
+        self.over += [inner for inner, *_ in self.stack[index + 1 :]]
         del self.stack[index + 1 :]
         self.model = dict(model)
         assert _attributes(self.root) == attributes
@@ -199,7 +204,7 @@ class DiskHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.stack)
     @rule(data=st.data())
     def changes(self, data: st.DataObject) -> None:
-        snapshot, model, _ = self.stack[data.draw(st.integers(0, len(self.stack) - 1))]
+        snapshot, model, *_ = self.stack[data.draw(st.integers(0, len(self.stack) - 1))]
         assert self.fs.changes(snapshot) == _difference(model, self.model)
 
     @precondition(lambda self: self.over)
@@ -218,7 +223,7 @@ class DiskHistory(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The process ends without a word; the next one finds the state of the oldest live snapshot."""
+        """The process ends without a word; the next one finds the state of the oldest live savepoint."""
         transactions = self.fs._transactions
         transactions.closed = True
         self.fs._closed = True
@@ -228,10 +233,10 @@ class DiskHistory(RuleBasedStateMachine):
                 if fd >= 0:
                     os.close(fd)
         os.close(transactions.disk.root_fd)
-        if self.stack:
-            _, self.model, attributes = self.stack[0]
-        else:
-            attributes = _attributes(self.root)
+        attributes = _attributes(self.root)
+        for _, model, then, savepoint in reversed(self.stack):
+            if savepoint:
+                self.model, attributes = model, then
         self.stack.clear()
         self.over.clear()
         self.fs = HostFilesystem(self.root, watch=self.watch)

@@ -177,7 +177,7 @@ def test_a_killed_transaction_is_rolled_back_with_what_others_did(root: Path, ca
             "from tests.filesystem.test_host_scan import vandalise\n"
             "from pathlib import Path\n"
             "fs = HostFilesystem(sys.argv[1], watch='scan')\n"
-            "s = fs.snapshot()\nfs.write('api.txt', 'x')\ns2 = fs.snapshot()\nvandalise(Path(sys.argv[1]))\n"
+            "s = fs.savepoint()\nfs.write('api.txt', 'x')\ns2 = fs.snapshot()\nvandalise(Path(sys.argv[1]))\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )
         done = subprocess.run([sys.executable, "-c", code, str(root)], check=False, cwd=Path.cwd())
@@ -202,7 +202,7 @@ def _crash_points(folder: Path, step: int, error: int | None = None) -> int:
         released = False
         try:
             fs = open_host(root, syscalls, watch="scan")
-            snapshot = fs.snapshot()
+            snapshot = fs.savepoint()
             for change in everything(fs)[:6]:
                 change()
             vandalise(root)

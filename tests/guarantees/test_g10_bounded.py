@@ -281,8 +281,8 @@ def test_params_that_cannot_be_compared_are_other_params() -> None:
 def test_two_calls_in_turn_are_stopped() -> None:
     """A, B, A, B, ...: the fifth time that each has given the same answer it is refused, and so on."""
     world = World(make_tool(fine), make_tool(fine, "other"))
-    replies = [world.call(name) for _ in range(6) for name in ("act", "other")]
-    assert [reply.outcome for reply in replies] == ["succeeded"] * 8 + ["refused"] * 4
+    replies = [world.call(name) for _ in range(30) for name in ("act", "other")]
+    assert [reply.outcome for reply in replies] == ["succeeded"] * 8 + ["refused"] * 52
     assert "in turn with 'other'" in replies[8].text
     assert "in turn with 'act'" in replies[9].text
     assert world.call(arguments={"number": 1}).success

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import signal
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -319,15 +320,13 @@ def test_until_its_end_is_recorded_it_counts_as_running(tmp_path: Path) -> None:
     with SqliteEffectLedger(path) as ledger, executor(stuck.sync, ledger) as run:
         run.execute(refund())
         (entry,) = ledger.entries()
-        writer = sqlite3.connect(path, isolation_level=None)
-        writer.execute("BEGIN IMMEDIATE")
-        stuck.go.set()
-        wait_for(lambda: stuck.effects)
-        time.sleep(0.1)
-        assert running_here(ledger, entry.id)
-        assert STILL in run.execute(refund()).text
-        writer.execute("ROLLBACK")
-        writer.close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            stuck.go.set()
+            wait_for(lambda: stuck.effects)
+            time.sleep(0.1)
+            assert running_here(ledger, entry.id)
+            assert STILL in run.execute(refund()).text
         over(ledger)
         assert run.execute(refund()).outcome == "replayed"
 
@@ -419,3 +418,54 @@ def test_a_forked_child_does_not_wait_for_its_parents_handler(tmp_path: Path) ->
 def _is_started(ledger: Ledger, entry: LedgerEntry) -> bool:
     found = ledger.find(entry.id)
     return found is not None and found.state == "started"
+
+
+def storm(ledger: Ledger, keys: int, threads: int, seed: int) -> list[str]:
+    """Handlers that end before, at and after their timeout, called again and again; all effects that happened.
+
+    The lookup tells the truth at the moment in which it is asked.
+    """
+    chance = random.Random(seed)
+    delays = {f"k{number}": chance.choice((0.0, 0.01, 0.02, 0.03, 0.1)) for number in range(keys)}
+    effects: list[str] = []
+
+    def slow(params: Refund) -> ToolResult[Receipt]:
+        time.sleep(delays[params.order])
+        effects.append(params.order)
+        return ToolResult.ok(Receipt(1))
+
+    def look_up(params: Refund) -> ToolResult[Receipt] | None:
+        return ToolResult.ok(Receipt(1)) if params.order in effects else None
+
+    def work(orders: list[str]) -> None:
+        config = IdempotencyConfig(scope="shop", reconcile=look_up)
+        with executor(slow, ledger, config, timeout=0.02) as run:
+            for order in orders:
+                run.execute(ToolCall(f"call-{next(_ids)}", "refund", f'{{"order": "{order}"}}'))
+
+    workers: list[threading.Thread] = []
+    for _ in range(threads):
+        orders = [*delays] * 2
+        chance.shuffle(orders)
+        workers.append(threading.Thread(target=work, args=(orders,)))
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    over(ledger)
+    return effects
+
+
+def test_a_storm_of_calls_that_are_given_up_on_repeats_none(ledger: Ledger) -> None:
+    """Whatever the moment in which a handler ends, its effect happens once."""
+    effects = storm(ledger, keys=20, threads=3, seed=7)
+    assert effects
+    assert len(effects) == len(set(effects))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(10))
+def test_a_long_storm_repeats_none(seed: int, ledger: Ledger) -> None:
+    """The same, at length."""
+    effects = storm(ledger, keys=80, threads=4, seed=seed)
+    assert len(effects) == len(set(effects))

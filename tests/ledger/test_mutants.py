@@ -166,7 +166,7 @@ MUTANTS = {
     "classes of enums do not count": Mutant(CANONICAL, "(_text(type(value).__qualname__), _text(value.name))", "(_text(value.name),)", tests="canonical"),
     "secrets all look alike": Mutant(CANONICAL, "_encode(value.get_secret_value())", "_text(str(value))", tests="canonical"),
     "extra fields do not count": Mutant(CANONICAL, "        if more:\n", "        if False:\n", tests="canonical"),
-    "any class will do": Mutant("prompt/key_types.py", "if cls not in _UNIONS and not _is_known(cls):", "if False:", tests="types"),
+    "any class will do": Mutant("prompt/key_types.py", "if isinstance(cls, type) and cls not in _UNIONS and not _is_known(cls):", "if False:", tests="types"),
     "former keys are not looked up": Mutant(ONCE, "if ledger.former_keys else None\n        if former is None:", "if False else None\n        if former is None:", tests="upgrade"),
     "inexact former keys are believed": Mutant(ONCE, "former is not None and not former.exact", "False", tests="upgrade"),
     "the release before may claim": Mutant(

@@ -15,8 +15,9 @@ MUTANTS = [
     Mutant(
         "ids are forgotten after a thousand calls",
         "runtime/call_memory.py",
-        "        number = next(self._numbers)\n",
-        "        number = next(self._numbers)\n        if number % 1024 == 1023:\n            self._ids.clear()\n",
+        "            number = next(self._numbers)\n",
+        "            number = next(self._numbers)\n"
+        "            if number % 1024 == 1023:\n                self._ids.clear()\n",
         _BY_HAND,
     ),
     Mutant(
@@ -28,7 +29,7 @@ MUTANTS = [
     ),
     Mutant(
         "another call gets the answer of an answered id",
-        "runtime/settle.py",
+        "runtime/answers.py",
         "event.tool_name != call.name or not _same_params(call, event.params, run)",
         "False",
         _BY_HAND,
@@ -121,9 +122,9 @@ MUTANTS = [
     ),
     Mutant(
         "an id of megabytes is let through",
-        "runtime/parse.py",
-        "if len(call_id) > MAX_ID_CHARS:",
-        "if False:",
+        "runtime/call_memory.py",
+        "        if len(call_id) <= MAX_ID_CHARS:\n            number",
+        "        if len(call_id) > 0:\n            number",
         _BOUNDED,
     ),
     Mutant(
@@ -150,21 +151,21 @@ MUTANTS = [
     ),
     Mutant(
         "two calls in turn are not stopped",
-        "runtime/gate.py",
-        "if run.memory.alternated:",
-        "if False:",
+        "runtime/repetitions.py",
+        "    if run.memory.alternated:\n",
+        "    if False:\n",
         _BOUNDED,
     ),
     Mutant(
         "two calls in turn are stopped although they get on",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         " and _has_one_answer(other, limit - 1, run)",
         "",
         _BOUNDED,
     ),
     Mutant(
         "two idle calls in turn may run again after a while",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "        memory.is_idle = True\n",
         "",
         _BOUNDED,

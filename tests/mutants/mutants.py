@@ -6,13 +6,14 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from tests.mutants import answer_mutants, call_mutants, interrupt_mutants
+from tests.mutants import answer_mutants, call_mutants, interrupt_mutants, session_mutants
 from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     *call_mutants.MUTANTS,
     *answer_mutants.MUTANTS,
     *interrupt_mutants.MUTANTS,
+    *session_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
@@ -23,13 +24,13 @@ MUTANTS = [
     Mutant(
         "the session is not restored",
         "runtime/transactions.py",
-        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)',
+        'interrupt = _attempt(causes, "session", restore_session, log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
         "resources are not restored",
         "runtime/transactions.py",
-        "    for part, taken in reversed(snapshot.parts):\n        step",
+        "    for part, taken in reversed(parts):\n        step",
         "    for part, taken in ():\n        step",
     ),
     Mutant(
@@ -42,7 +43,7 @@ MUTANTS = [
     Mutant(
         "what was born in a failed call stays",
         "runtime/transactions.py",
-        "if context is not None and context.mark() != snapshot.mark:",
+        "if context is not None and context.mark() != mark:",
         "if context is None:",
     ),
     Mutant(
@@ -159,8 +160,8 @@ MUTANTS = [
     Mutant(
         "an id may come twice",
         "runtime/parse.py",
-        "if not run.memory.is_new(call_id):",
-        "if not run.memory.is_new(call_id) and False:",
+        "if refused is not None:",
+        "if refused is not None and not refused.duplicate:",
     ),
     Mutant(
         "a missing id is let through",
@@ -184,13 +185,13 @@ MUTANTS = [
     ),
     Mutant(
         "repetitions are not stopped",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "repeats >= tool.max_repeats:",
         "repeats > 10 * tool.max_repeats:",
     ),
     Mutant(
         "repetitions are stopped too early",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "repeats >= tool.max_repeats:",
         "repeats + 1 >= tool.max_repeats:",
     ),
@@ -296,7 +297,7 @@ MUTANTS = [
     Mutant("handles do not end", "runtime/settle.py", "        context.end(ran.outcome)\n", "        pass\n"),
     Mutant(
         "unexpected exceptions are no errors",
-        "runtime/settle.py",
+        "runtime/answers.py",
         'frozenset({"crashed", "undone", "unknown"})',
         'frozenset({"undone", "unknown"})',
     ),

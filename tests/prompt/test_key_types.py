@@ -140,6 +140,24 @@ def test_types_whose_values_cannot_be_compared_are_named(cls: Any, problem: str)
     assert unkeyable(cls) == problem
 
 
+def test_names_that_cannot_be_resolved_are_left_to_the_call() -> None:
+    """A class made in a function may refer to others there."""
+
+    @dataclass
+    class Inside:
+        x: int
+
+    @dataclass
+    class Outside:
+        inner: list[Inside]
+
+    class Pending(BaseModel):
+        later: list[Missing] = []  # type: ignore[name-defined] # noqa: F821 # pyright: ignore[reportUndefinedVariable]
+
+    assert unkeyable(Outside) is None
+    assert unkeyable(Pending) is None
+
+
 def test_fields_that_do_not_count_are_not_looked_at() -> None:
     """With `param_keys` only those matter."""
     assert unkeyable(Opening, ("name",)) is None

@@ -126,5 +126,5 @@ def test_every_stage_is_a_small_module() -> None:
         name: len((RUNTIME / f"{name}.py").read_text().splitlines())
         for name in ["dispatch", "call", "parse", "gate", "transactions", "invoke", "settle", "reply"]
     }
-    assert sum(sizes.values()) <= 1_150, sizes
+    assert sum(sizes.values()) <= 1_250, sizes
     assert max(sizes.values()) <= 400, sizes

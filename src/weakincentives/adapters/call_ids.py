@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ..prompt.events import ToolInvoked
 from ..prompt.history import CallIndex
-from ..runtime.call import MAX_ID_CHARS
+from ..runtime.call_memory import MAX_ID_CHARS
 from ..session import Session
 from ..session.session import root_of
 from .exchange import ModelTurn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import final
 
@@ -72,6 +72,11 @@ class Disk:
         return self._journal
 
     @property
+    def torn(self) -> bool:
+        """Whether the journal's file may say more than is known here."""
+        return self._journal is not None and self._journal.torn
+
+    @property
     def foreign(self) -> bool:
         """Whether this process is a fork of the one that opened the root."""
         return os.getpid() != self._pid
@@ -95,6 +100,28 @@ class Disk:
         self._depth -= 1
         if self._depth == 0:
             self.state.unlock()
+
+    def reset(self, holds: int) -> None:
+        """After an interrupt at any moment: hold the lock as often as is known to be needed, and trust no file."""
+        if self._state is None:
+            self._depth = 0
+            return
+        self._depth = holds
+        if holds:
+            self._state.lock(PATIENCE)  # once more does no harm
+        else:
+            self._state.unlock()
+        if self._journal is not None:
+            self._journal.torn = True
+
+    def sweep(self, kept: Collection[str] = ()) -> None:
+        """Remove what is left over in the state directory, if there is one, except for these names."""
+        if self._state is not None:
+            self.acquire()
+            try:
+                self.state.sweep(kept)
+            finally:
+                self.release()
 
     def sync(self, at: int) -> None:
         """Wait until the directory is on the disk."""
@@ -181,18 +208,18 @@ class Disk:
             self.release()
 
     def _use(self, state: StateDir) -> None:
-        self._state = state
         self.hides = self.hides or state.spot.inside
-        self._journal = Journal(self.sys, state.fd, durable=self.durable)
+        self._journal, self._state = Journal(self.sys, state.fd, durable=self.durable), state
 
     def _drop(self, *, remove: bool = False) -> None:
-        if self._journal is not None:
+        # Forgotten before they are closed: after an interrupt in between, closed ones must not be used again.
+        journal, state, self._journal, self._state = self._journal, self._state, None, None
+        if journal is not None:
             with suppress(OSError):
-                self._journal.close()
-        if self._state is not None:
+                journal.close()
+        if state is not None:
             with suppress(OSError, JournalError):
-                self._state.close(remove=remove)
-        self._state = self._journal = None
+                state.close(remove=remove)
 
 
 def _nothing() -> None:

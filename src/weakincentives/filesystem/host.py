@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from ..errors import ReadOnlyError
+from ..fence import Owner, current_owner
 from . import state_dir
 from .confine import Handle, refused
 from .disk import Disk
@@ -43,10 +44,10 @@ _log = logging.getLogger(__name__)
 class HostFilesystem(HostReading):
     """A `Filesystem` on a directory of this machine.
 
-    Opening it takes back a transaction that a killed process left there (a warning says so). Whatever is written
-    while a snapshot is alive can be undone, also after `kill -9`; with `durable=True` also after a power cut.
-    Snapshots nest: restoring one ends those taken after it. `close()` (or leaving a `with` block) releases the
-    snapshots that are left, so what was written stays, and removes the state directory.
+    Opening it undoes a transaction that a killed process left there (a warning says so). Whatever is written while a
+    snapshot is alive can be undone; while a `savepoint` is, also after `kill -9`, and with `durable=True` also after a
+    power cut. Snapshots nest: restoring one ends those taken after it. `close()` (or leaving a `with` block) releases
+    the snapshots that are left, so what was written stays, and removes the state directory.
 
     Only one writer at a time: while a transaction has written something, any other process or object that
     writes to the same root waits a second, then gets a `JournalError` that names the process.
@@ -162,14 +163,14 @@ class HostFilesystem(HostReading):
         """See `Filesystem.write`. Mode, owner and extended attributes of a file that is there are kept."""
         data = encode(content)
         path = self._named(path)
-        with self._writing(path):
+        with self._transactions.lock, self._writing(path):
             self._put_file(path, data, appending=False)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`; the file is copied, so that the change is one step like all others."""
         data = encode(content)
         path = self._named(path)
-        with self._writing(path):
+        with self._transactions.lock, self._writing(path):
             self._put_file(path, data, appending=True)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
@@ -177,25 +178,25 @@ class HostFilesystem(HostReading):
         path = self._named(path)
         if path == ROOT:
             raise root_refused("deleted")
-        with self._writing(path):
+        with self._transactions.lock, self._writing(path):
             parent, name = self._disk.dirs.parent(path)
             with parent as at:
                 old = self._disk.sys.stat(name, dir_fd=at)
                 if not recursive and stat.S_ISDIR(old.st_mode) and self._filled(name, at):
                     raise not_empty(path)
-                self._transactions.undo.remove(path, at, name, old)
+                self._transactions.mutations.remove(path, at, name, old)
 
     def mkdir(self, path: str) -> None:
         """See `Filesystem.mkdir`."""
         path = self._named(path)
-        with self._writing(path):
+        with self._transactions.lock, self._writing(path):
             if path != ROOT:
                 self._mkdir(path)
 
     def copy(self, source: str, target: str) -> None:
         """See `Filesystem.copy`; modes and times are kept, symlinks in a tree stay symlinks."""
         source, target = self._named(source), self._named(target)
-        with self._writing(target):
+        with self._transactions.lock, self._writing(target, source):
             parent, name = self._disk.dirs.parent(source)
             with parent as at:
                 at_target, target_name, rest = self._transfer(source, at, name, target)
@@ -208,7 +209,7 @@ class HostFilesystem(HostReading):
         source, target = self._named(source), self._named(target)
         if source == ROOT:
             raise root_refused("moved")
-        with self._writing(target) as writing:
+        with self._transactions.lock, self._writing(target, source) as writing:
             parent, name = self._disk.dirs.parent(source)
             with parent as at:
                 to, _, rest = self._transfer(source, at, name, target)
@@ -218,12 +219,12 @@ class HostFilesystem(HostReading):
                     writing.begin()  # two steps from here on: a crash between them must be undone
                     self._mkdir(split(target)[0])
                 with self._disk.dirs.directory(split(target)[0]) as to_fd:
-                    self._transactions.undo.move(source, at, target, to_fd)
+                    self._transactions.mutations.move(source, at, target, to_fd)
 
-    def _writing(self, path: str) -> Writing:
+    def _writing(self, path: str, *others: str) -> Writing:
         if self._read_only:
             raise ReadOnlyError(f"{self!r} is read-only, so {path!a} was not changed.")
-        return self._transactions.writing(path)
+        return self._transactions.writing(path, *others)
 
     def _put_file(self, path: str, data: bytes, *, appending: bool) -> None:
         if path == ROOT:
@@ -251,11 +252,7 @@ class HostFilesystem(HostReading):
         if rest or staged is None:
             staged = self._staging.wrapped(staged, rest, at=at)
             path = path[: len(path) - sum(len(part) + 1 for part in rest)]
-        try:
-            self._transactions.undo.put(path, at, name, staged, old)
-        except BaseException:
-            self._staging.drop(staged)
-            raise
+        self._transactions.mutations.put(path, at, name, staged, old)
 
     def _mkdir(self, path: str) -> None:
         parent, name, rest = self._anchor(path)
@@ -311,19 +308,36 @@ class HostFilesystem(HostReading):
     # --- going back
 
     def snapshot(self) -> HostSnapshot:
-        """See `Filesystem.snapshot`; nothing on the disk is touched before the first write."""
+        """See `Filesystem.snapshot`; nothing on the disk is touched before the first write.
+
+        It ends with the process: after a crash what was written since stays. Use `savepoint` where that must not be.
+        """
         return self._transactions.snapshot()
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> HostSnapshot:
+        """A snapshot that a crash goes back to as well: until it is released, nothing written since is final.
+
+        Restoring it undoes what its owner wrote and nothing else; while it lives, a write of others that overlaps with
+        that raises `ConflictError`. With `watch="scan"` it undoes what anybody did.
+
+        Args:
+            owner: whose writes are its own, those of savepoints nested in it included; None stands for the call around
+                this code, and outside of calls for everybody.
+            for_all: whether writes outside of any call are its own, too.
+        """
+        return self._transactions.savepoint(owner or current_owner(), for_all=for_all)
 
     def restore(self, snapshot: Any, /) -> None:
         """See `Filesystem.restore`. Ends all snapshots that were taken after this one.
 
-        Raises `SnapshotError` for one that is over. A `JournalError` means that the disk refused: restoring may
-        be tried again and goes on where it stopped.
+        Raises `SnapshotError` for one that is over, and for a bare one that is older than an open savepoint. A
+        `JournalError` means that the disk refused: restoring may be tried again and goes on where it stopped; until
+        that is done every write and snapshot tries to finish it first, and is refused when it cannot.
         """
         self._transactions.restore(snapshot)
 
     def release(self, snapshot: Any, /) -> None:
-        """See `Filesystem.release`; of the outermost, it is the commit."""
+        """See `Filesystem.release`; of the outermost savepoint, it is the commit."""
         self._transactions.release(snapshot)
 
     def changes(self, since: Any, /) -> FileChanges:

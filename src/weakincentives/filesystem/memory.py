@@ -10,6 +10,8 @@ from typing import final
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PathRefusedError, SnapshotError
+from ..fence import Owner, current_owner
+from .memory_snapshots import MemorySnapshot, state_of
 from .nodes import EMPTY, NOTHING, Directory, File, Node, compare, find, lookup, put, put_file, take
 from .paths import (
     ROOT,
@@ -24,39 +26,13 @@ from .paths import (
     root_refused,
 )
 from .protocol import FileChanges, FileKind, FileStat, Filesystem
+from .savepoints import Mark
 from .search import Searching
 from .text import check_chunk_size, check_range, decode, encode
-from .touched import Period, TouchedLog
+from .touched import TouchedLog
 from .views import ReadOnlyFilesystem, SubFilesystem
 from .walk import Tree
-
-
-@final
-class MemorySnapshot:
-    """A moment of an `InMemoryFilesystem`. It owns that state: dropping it is enough to free it."""
-
-    __slots__ = ("_log", "_period", "_root")
-
-    def __init__(self, root: Directory, log: TouchedLog, period: Period) -> None:
-        self._root: Directory | None = root
-        self._log = log
-        self._period = period
-
-    def state(self, log: TouchedLog) -> tuple[Directory, Period]:
-        """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
-        if self._log is not log:
-            raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
-        if self._root is None:
-            raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
-        return self._root, self._period
-
-    def release(self) -> None:
-        """Free the state; once is enough, more does nothing."""
-        if self._root is not None:
-            self._root = None
-            self._log.let_go(self._period)
-
-    __del__ = release
+from .write_log import Write, WriteLog, without
 
 
 class InMemoryFilesystem(Searching):
@@ -64,7 +40,7 @@ class InMemoryFilesystem(Searching):
 
     A snapshot takes the same short time whatever the number of files, any number may be alive and be restored in
     any order, and none is kept alive from here: one that is dropped is gone. Reading takes no lock; a search or a
-    stream sees the files of the moment it began.
+    stream sees the files of the moment it began. While a `savepoint` is open, only what is newer can be restored.
 
     >>> fs = InMemoryFilesystem({"src/main.py": "print('hi')"})
     >>> before = fs.snapshot()
@@ -76,12 +52,13 @@ class InMemoryFilesystem(Searching):
     "print('hi')"
     """
 
-    __slots__ = ("__weakref__", "_clock", "_lock", "_log", "_root")
+    __slots__ = ("__weakref__", "_clock", "_lock", "_log", "_root", "_writes")
 
     def __init__(self, files: Mapping[str, str | bytes] = MappingProxyType({}), *, clock: Clock | None = None) -> None:
         self._clock = SYSTEM_CLOCK if clock is None else clock
         self._lock = RLock()
         self._log = TouchedLog()
+        self._writes = WriteLog()
         self._root = Directory(EMPTY, self._clock.time())
         for path, content in files.items():
             self.write(path, content)
@@ -160,16 +137,18 @@ class InMemoryFilesystem(Searching):
         data = encode(content)
         path = normalise(path)
         with self._lock:
-            self._root, topmost = put_file(self._root, path, data, self._clock.time())
-            self._log.note(topmost)
+            if self._writes.open:
+                self._writes.check(path)
+            self._store(*put_file(self._root, path, data, self._clock.time()))
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
         data = encode(content)
         path = normalise(path)
         with self._lock:
-            self._root, topmost = put_file(self._root, path, data, self._clock.time(), append=True)
-            self._log.note(topmost)
+            if self._writes.open:
+                self._writes.check(path)
+            self._store(*put_file(self._root, path, data, self._clock.time(), append=True))
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """See `Filesystem.delete`."""
@@ -180,6 +159,9 @@ class InMemoryFilesystem(Searching):
             node = find(self._root, path)
             if isinstance(node, Directory) and node.children and not recursive:
                 raise not_empty(path)
+            if self._writes.open:
+                self._writes.check(path)
+                self._writes.note(self._root, path, goes=True)
             self._root = take(self._root, path, self._clock.time())
             self._log.note(path)
 
@@ -191,14 +173,16 @@ class InMemoryFilesystem(Searching):
             if isinstance(node, File):
                 raise file_exists(path)
             if node is None:
+                if self._writes.open:
+                    self._writes.check(path)
                 now = self._clock.time()
-                self._put(path, Directory(EMPTY, now), now)
+                self._store(*put(self._root, path, Directory(EMPTY, now), now))
 
     def copy(self, source: str, target: str) -> None:
         """See `Filesystem.copy`; modes and times are kept."""
         source, target = normalise(source), normalise(target)
         with self._lock:
-            self._put(target, self._transferable(source, target), self._clock.time())
+            self._store(*put(self._root, target, self._transferable(source, target), self._clock.time()))
 
     def move(self, source: str, target: str) -> None:
         """See `Filesystem.move`; modes and times are kept."""
@@ -208,16 +192,25 @@ class InMemoryFilesystem(Searching):
         with self._lock:
             node = self._transferable(source, target)
             now = self._clock.time()
-            without = take(self._root, source, now)
-            self._root, topmost = put(without, target, node, now)
+            taken = take(self._root, source, now)
+            moved, topmost = put(taken, target, node, now)
+            if self._writes.open:
+                self._writes.note(self._root, source, goes=True)
+                self._writes.note(taken, topmost, goes=True)
+            self._root = moved
             self._log.note(source)
             self._log.note(topmost)
 
-    def _put(self, path: str, node: Node, now: float) -> None:
-        self._root, topmost = put(self._root, path, node, now)
-        self._log.note(topmost)
+    def _store(self, root: Directory, path: str) -> None:
+        """Make it the root, in which something at or below the path is new."""
+        if self._writes.open:
+            self._writes.note(self._root, path)
+        self._root = root
+        self._log.note(path)
 
     def _transferable(self, source: str, target: str) -> Node:
+        if self._writes.open:
+            self._writes.check(source, target)
         node = find(self._root, source)
         if lookup(self._root, target) is not None:
             raise file_exists(target)
@@ -230,27 +223,87 @@ class InMemoryFilesystem(Searching):
     def snapshot(self) -> MemorySnapshot:
         """See `Filesystem.snapshot`."""
         with self._lock:
-            return MemorySnapshot(self._root, self._log, self._log.open())
+            mark = self._writes.begin(current_owner(), savepoint=False) if self._writes.open else None
+            return MemorySnapshot(self._root, self._log, self._log.open(), mark)
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> MemorySnapshot:
+        """A snapshot for a transaction; see `HostFilesystem.savepoint`.
+
+        Restoring it undoes what its owner wrote and nothing else. While it lives, a write of others that overlaps with
+        that raises `ConflictError`, and an older bare snapshot cannot be restored.
+        """
+        with self._lock:
+            mark = self._writes.begin(owner or current_owner(), for_all=for_all)
+            return MemorySnapshot(self._root, self._log, self._log.open(), mark)
 
     def restore(self, snapshot: MemorySnapshot, /) -> None:
-        """See `Filesystem.restore`; `SnapshotError` for one that was released or is another filesystem's."""
+        """See `Filesystem.restore`; `SnapshotError` for one that was released or is another filesystem's.
+
+        The same for a bare one that is older than an open savepoint: that could then not be undone any more.
+        """
         with self._lock:
-            self._root, period = _state(snapshot, self._log)
-            self._log.rewind(period)
+            root, period = state_of(snapshot, self._log)
+            writes, mark = self._writes, snapshot.mark
+            if writes.open:
+                writes.prune()
+            own: list[Write] | None = None  # None: all that was written, so that the old root is the answer
+            if mark is None or not mark.savepoint:
+                own = self._restorable(mark)
+                for write in own or ():
+                    writes.note(self._root, write.path, goes=True)
+            else:
+                if mark.owner is None:
+                    writes.check(*(write.path for write in writes.own(mark)))
+                if mark.shared:
+                    own = writes.own(mark)
+            if own is None:
+                self._root = root
+                self._log.rewind(period)
+            else:
+                self._root = without(self._root, own)
+                for write in own:
+                    self._log.note(write.path)
+            if mark is not None and mark.savepoint:
+                writes.forget(mark)
+
+    def _restorable(self, mark: Mark | None) -> list[Write] | None:
+        """What a bare snapshot's own changes are, None for all; refuses what an open call must be able to undo."""
+        writes = self._writes
+        if mark is not None and (not mark.alive or (mark.shared and not writes.open)):
+            raise SnapshotError("This snapshot is over: it holds what a call wrote that was undone. Take a new one.")
+        if not writes.open:
+            return None
+        if mark is None or any(newer.opened > mark.opened for newer in writes.open):
+            raise SnapshotError(
+                "This snapshot is older than a call or transaction that is still open, whose own undo it would take "
+                "away. Restore it when that is over, or take a snapshot inside."
+            )
+        own = writes.own(mark)
+        writes.check(*(write.path for write in own))
+        return own
 
     def release(self, snapshot: MemorySnapshot, /) -> None:
         """See `Filesystem.release`."""
         with self._lock:
             snapshot.release()
+            if snapshot.mark is not None:
+                self._writes.prune()
 
     def changes(self, since: MemorySnapshot, /) -> FileChanges:
-        """See `Filesystem.changes`; a file written with the bytes it had is not changed."""
+        """See `Filesystem.changes`; a file written with the bytes it had is not changed.
+
+        Of a savepoint they are its owner's.
+        """
         with self._lock:
-            old, period = since.state(self._log) if type(since) is MemorySnapshot else _state(since, self._log)
-            new = self._root
+            old, period = since.state(self._log) if type(since) is MemorySnapshot else state_of(since, self._log)
+            new, mark = self._root, since.mark
             if old is new:
                 return NOTHING
-            paths = self._log.since(period)
+            if mark is not None and mark.savepoint and mark.shared:
+                own = self._writes.own(mark)
+                old, paths = without(new, own), {write.path for write in own}
+            else:
+                paths = self._log.since(period)
         return compare(old, new, paths)
 
     # Views
@@ -287,12 +340,6 @@ class _FrozenTree:
         if isinstance(node, Directory):
             raise is_a_directory(path)
         return iter((node.content,))
-
-
-def _state(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:
-    if not isinstance(snapshot, MemorySnapshot):
-        raise SnapshotError(f"A snapshot of this filesystem is needed, not {type(snapshot).__name__}.")
-    return snapshot.state(log)
 
 
 def _kind(node: Node) -> FileKind:

@@ -3,7 +3,8 @@
 A hard link would not do here: other programs write in place, and the link would change with them.
 
 `mirror/` holds one file for each regular file of the root, `manifest` (an append-only list of steps, so that any
-older state can be read back) and, while a transaction is open, `open` with the length of the manifest at its start.
+older state can be read back) and, while there are snapshots, `open`: the length of the manifest that a crash goes back
+to, or that there is none. It is changed in place, as going back must not take room on the disk.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import os
 import stat
 import time
 from contextlib import suppress
-from struct import Struct
 from typing import Final, final
-from zlib import crc32
 
 from ..errors import JournalError
 from .confine import Handle
 from .differences import summary
 from .disk import Disk
+from .frames import floor_of, frame, frames, header
 from .manifest import Entry, Manifest, Scan, entry, pack, unpack
 from .paths import ROOT
 from .protocol import FileChanges
@@ -29,7 +29,8 @@ from .state_dir import MARKER, MIRROR
 from .syscalls import DIRECTORY, write_all
 
 _LOG: Final = "manifest"
-_HEAD: Final = Struct(">II")
+_OPEN: Final = "open"
+_NOTHING: Final = (1 << 64) - 1
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -37,12 +38,13 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 class Mirror:
     """The copy of one root. Its caller holds the disk's lock."""
 
-    __slots__ = ("_count", "_disk", "_end", "_fd", "_sys", "manifest")
+    __slots__ = ("_count", "_disk", "_end", "_fd", "_loaded", "_sys", "manifest")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._sys = disk.sys
         self._fd = -1
+        self._loaded = False
         self._end = 0
         self._count = 0
         self.manifest: Manifest = {}
@@ -60,19 +62,28 @@ class Mirror:
         """Of the manifest's file: it stands for the state of now."""
         return self._end
 
-    def begin(self, length: int) -> None:
-        """From here on, a crash is followed by going back to the state which that length stands for."""
-        self._write_file("open", str(length).encode())
+    def begin(self, length: int | None) -> None:
+        """From here on a crash goes back to the state which that length stands for; None: it goes back to nothing."""
+        content = header(_NOTHING if length is None else length)
+        try:
+            fd = self._sys.open(_OPEN, os.O_WRONLY, dir_fd=self._fd)
+        except FileNotFoundError:
+            self._write_file(_OPEN, content)
+            return
+        with Handle(self._sys, fd):
+            self._sys.pwrite(fd, content, 0)
 
     def commit(self) -> None:
-        """The state of now is final; copies that nothing needs any more are removed."""
-        self._sys.unlink("open", dir_fd=self._fd)
+        """The state of now is final; copies that nothing needs any more are removed. Twice is fine."""
+        with suppress(FileNotFoundError):
+            self._sys.unlink(_OPEN, dir_fd=self._fd)
         with suppress(OSError):  # room for the next time, nothing more
             self._compact()
             self._sweep()
 
     def close(self) -> None:
         """Give the descriptor back; the copy stays for the next time."""
+        self._loaded = False
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with suppress(OSError):
@@ -139,34 +150,32 @@ class Mirror:
     # --- the manifest's file
 
     def _open(self) -> None:
-        if self._fd >= 0:
+        if self._loaded:
             return
-        state = self._disk.state.fd
-        with suppress(FileExistsError):
-            self._sys.mkdir(MIRROR, 0o700, dir_fd=state)
-        self._fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state)
+        if self._fd < 0:
+            state = self._disk.state.fd
+            with suppress(FileExistsError):
+                self._sys.mkdir(MIRROR, 0o700, dir_fd=state)
+            self._fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state)
         self.manifest = self._load(None)
         self._compact()
         self._sweep()
+        self._loaded = True  # last: an interrupt before is followed by loading it again
 
     def _load(self, limit: int | None) -> Manifest:
         manifest: Manifest = {}
         data = self._read_file(_LOG)[:limit]
         self._end = 0
-        while self._end + _HEAD.size <= len(data):
-            length, checksum = _HEAD.unpack_from(data, self._end)
-            body = data[self._end + _HEAD.size : self._end + _HEAD.size + length]
-            if len(body) != length or length == 0 or crc32(body) != checksum:
-                break
-            unpack(manifest, body)
-            self._end += _HEAD.size + length
+        for part in frames(data, 0):
+            unpack(manifest, part.body)
+            self._end = part.end
         return manifest
 
     def _advance(self, manifest: Manifest) -> None:
         changed = {path: e for path, e in manifest.items() if self.manifest.get(path) is not e}
         removed = [path for path in self.manifest if path not in manifest]
         if changed or removed:
-            data = _framed(pack(changed, removed))
+            data = frame(pack(changed, removed))
             fd = self._sys.open(_LOG, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=self._fd)
             with Handle(self._sys, fd):
                 done = 0
@@ -178,7 +187,7 @@ class Mirror:
     def _compact(self) -> None:
         """Write the manifest as one step when its file has grown far beyond that."""
         if self._end > max(1_000_000, 600 * len(self.manifest)):
-            data = _framed(pack(self.manifest, ()))
+            data = frame(pack(self.manifest, ()))
             self._write_file(_LOG, data)
             self._end = len(data)
 
@@ -194,9 +203,13 @@ class Mirror:
     def _write_file(self, name: str, data: bytes) -> None:
         staged = self._disk.state.new_name("stage")
         state = self._disk.state.fd
-        with Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=state)) as fd:
-            write_all(self._sys, fd, data)
-        self._sys.rename(staged, name, source_fd=state, target_fd=self._fd)
+        try:
+            with Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=state)) as fd:
+                write_all(self._sys, fd, data)
+            self._sys.rename(staged, name, source_fd=state, target_fd=self._fd)
+        except BaseException:
+            self._disk.state.purge(staged)
+            raise
 
     def _read_file(self, name: str) -> bytes:
         data = b""
@@ -207,33 +220,43 @@ class Mirror:
 
     # --- going back
 
-    def recover(self) -> bool:
-        """Go back to the start of a transaction that was left open; False when there is none."""
+    def recover(self) -> list[str] | None:
+        """Go back to the start of a transaction that was left open; None when there is none.
+
+        Else the paths that could not be put back, after all others were.
+        """
         state = self._disk.state.fd
         try:
             self._sys.stat(MARKER, dir_fd=state)
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
         self.close()
         self._fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state)
-        limit = int(self._read_file("open") or b"0")
+        limit = floor_of(self._read_file(_OPEN))
+        if limit is None:
+            raise JournalError(
+                f"The copy of {self._disk.root} is of another version; open it with the version that made it."
+            )
         self.manifest = self._load(None)
+        if limit == _NOTHING:
+            self.commit()
+            return None
         end = self._end
         wanted = self._load(limit)
         self._end = end
         self._sweep_count()
-        self.restore(wanted)
+        failed = self.restore(wanted)
         self.commit()
-        return True
+        return failed
 
     def _sweep_count(self) -> None:
         numbers = [int(name[1:]) for name in self._sys.names(self._fd) if name[:1] == "c" and name[1:].isdigit()]
         self._count = max(numbers, default=0)
 
-    def restore(self, wanted: Manifest) -> None:
-        """Make the root what it was, whoever changed it."""
+    def restore(self, wanted: Manifest) -> list[str]:
+        """Make the root what it was, whoever changed it; the paths that could not be put back, after all others."""
         current = Scan(self._disk, self.manifest, self._look, opened=wanted).run()
-        restored = Restoration(self._disk, self._fd, current, wanted).run()
+        restored, failed = Restoration(self._disk, self._fd, current, wanted).run()
 
         def describe(path: str, at: int, name: str, info: os.stat_result, known: Entry | None) -> Entry:
             was = restored.get(path)
@@ -241,7 +264,9 @@ class Mirror:
                 return entry(info, time.time_ns(), copy=was.copy, xattrs=was.xattrs, opaque=was.opaque)
             return self._describe(path, at, name, info, known)
 
-        self._advance(Scan(self._disk, self.manifest, describe).run())
+        with suppress(OSError):  # time saved for the next snapshot, which looks for itself where this found no room
+            self._advance(Scan(self._disk, self.manifest, describe).run())
+        return failed
 
     def changes(self, since: Manifest) -> FileChanges:
         """What differs from then, whoever changed it."""
@@ -270,10 +295,6 @@ class Mirror:
                 return self._matches(fd, old)
         except OSError:
             return False
-
-
-def _framed(body: bytes) -> bytes:
-    return _HEAD.pack(len(body), crc32(body)) + body
 
 
 def _shown(path: str, found: Entry) -> str:

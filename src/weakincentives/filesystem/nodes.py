@@ -141,6 +141,20 @@ def take(root: Directory, path: str, now: float) -> Directory:
     return put(root, parent, emptied, now)[0] if parent else emptied
 
 
+def put_back(root: Directory, path: str, node: Node | None, modified: float) -> Directory:
+    """A root that has the node at `path` again, or nothing for None, and `modified` as the time of its directory."""
+    if node is not None:
+        root = put(root, path, node, modified)[0]
+    elif lookup(root, path) is not None:
+        root = take(root, path, modified)
+    parent = path.rpartition("/")[0]
+    above = lookup(root, parent or ROOT)
+    if not isinstance(above, Directory) or above.modified == modified:
+        return root
+    dated = Directory(above.children, modified, above.mode)
+    return put(root, parent, dated, modified)[0] if parent else dated
+
+
 def compare(old: Directory, new: Directory, paths: set[str]) -> FileChanges:
     """What differs at or below the paths; what is elsewhere is not looked at."""
     if len(paths) == 1:  # most calls that write anything write one file
@@ -205,6 +219,7 @@ __all__ = [
     "find",
     "lookup",
     "put",
+    "put_back",
     "put_file",
     "take",
 ]

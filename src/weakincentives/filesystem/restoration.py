@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, final
 
-from ..errors import JournalError
 from .confine import Handle
 from .disk import Disk
 from .manifest import Entry, Manifest
@@ -16,13 +17,18 @@ from .staging import CHUNK, READ
 from .syscalls import DIRECTORY, write_all
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 @final
 class Restoration:
-    """One way back: from what is there now to what is wanted."""
+    """One way back: from what is there now to what is wanted.
 
-    __slots__ = ("_copies", "_current", "_disk", "_failed", "_restored", "_sys", "_touched", "_trash", "_wanted")
+    The disk may be full of what has to go. So that goes first, and where there is still no room, files that are to be
+    replaced go before their content is brought back from the copy. When it raises in between, it is done again.
+    """
+
+    __slots__ = ("_copies", "_current", "_disk", "_failed", "_restored", "_sys", "_touched", "_wanted")
 
     def __init__(self, disk: Disk, copies: int, current: Manifest, wanted: Manifest) -> None:
         self._disk = disk
@@ -31,27 +37,18 @@ class Restoration:
         self._current = current
         self._wanted = wanted
         self._touched: set[str] = set()
-        self._trash: list[str] = []
         self._failed: list[str] = []
         self._restored: Manifest = {}
 
-    def run(self) -> Manifest:
-        """What had to be put back; `JournalError` names what could not be, after all else was."""
+    def run(self) -> tuple[Manifest, list[str]]:
+        """What had to be put back, and the paths that could not be, after all else was."""
         self._clear()
         for path in sorted(self._wanted):
             self._bring_back(path, self._wanted[path])
         for path in sorted(self._wanted, reverse=True):
             if stat.S_ISDIR(self._wanted[path].mode):
                 self._dress(path, self._wanted[path])
-        for name in self._trash:
-            self._disk.state.purge(name)
-        if self._failed:
-            shown = ", ".join(ascii(path) for path in self._failed[:5])
-            raise JournalError(
-                f"{len(self._failed)} path(s) in {self._disk.root} could not be put back, among them {shown}: "
-                "they could not be read before, or are sockets or devices."
-            )
-        return self._restored
+        return self._restored, self._failed
 
     def _clear(self) -> None:
         """Take away what was not there, and what is now of another kind; whole trees at once."""
@@ -83,7 +80,7 @@ class Restoration:
             except PermissionError:
                 self._sys.chmod(name, 0o700, dir_fd=at)
                 self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
-        self._trash.append(trash)
+        self._disk.state.purge(trash)  # at once: its room may be needed
 
     def _parent(self, path: str) -> tuple[Handle, str]:
         """The parent's handle, writable; its mode and time are set right at the end."""
@@ -103,21 +100,49 @@ class Restoration:
             return
         if stat.S_ISDIR(wanted.mode):
             if current is None:
-                parent, name = self._parent(path)
-                with parent as at:
-                    self._sys.mkdir(name, 0o700, dir_fd=at)
+                self._with_room(path, lambda: self._mkdir(path))
             self._touched.add(path)
             return
         if wanted.opaque or not (stat.S_ISREG(wanted.mode) or stat.S_ISLNK(wanted.mode) or stat.S_ISFIFO(wanted.mode)):
             if current is None or current.size != wanted.size or current.mtime != wanted.mtime:
                 self._failed.append(path)
             return
-        staged = self._disk.state.new_name("stage")
-        self._stage(staged, wanted)
+        self._with_room(path, lambda: self._put_back(path, wanted))
+        self._restored[path] = wanted
+
+    def _with_room(self, path: str, step: Callable[[], None]) -> None:
+        """Do it; on a full disk, once more without the file that is there, then without all that will be replaced."""
+        for doomed in ([path], sorted(self._wanted)):
+            try:
+                return step()
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+            for other in doomed:
+                self._remove_outdated(other)
+        return step()
+
+    def _remove_outdated(self, path: str) -> None:
+        current, wanted = self._current.get(path), self._wanted[path]
+        if current is not None and wanted.copy and stat.S_ISREG(wanted.mode) and not current.like(wanted):
+            self._remove(path)
+            self._current.pop(path)
+
+    def _mkdir(self, path: str) -> None:
         parent, name = self._parent(path)
         with parent as at:
-            self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
-        self._restored[path] = wanted
+            self._sys.mkdir(name, 0o700, dir_fd=at)
+
+    def _put_back(self, path: str, wanted: Entry) -> None:
+        staged = self._disk.state.new_name("stage")
+        try:
+            self._stage(staged, wanted)
+            parent, name = self._parent(path)
+            with parent as at:
+                self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
+        except BaseException:
+            self._disk.state.purge(staged)
+            raise
 
     def _stage(self, staged: str, wanted: Entry) -> None:
         state = self._disk.state.fd

@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, final
+from weakref import ref
 
 from ..errors import SnapshotError
+from ..fence import Owner
+from .ownership import TouchedPaths, covers
 
 
 @final
 class Mark:
-    """A position that somebody may want to go back to. `manifest` belongs to `watch="scan"`."""
+    """A position that somebody may want to go back to.
 
-    __slots__ = ("alive", "manifest", "position")
+    A savepoint recovers after a crash; a bare mark ends with its process. `owner` is whose changes are undone; None
+    stands for everybody's. `manifest` belongs to `watch="scan"`; `opened` (in which order) and `shared` (whether others
+    have changed anything since) belong to files in memory.
+    """
 
-    def __init__(self, position: int, manifest: Any = None) -> None:
+    __slots__ = (
+        "alive", "for_all", "manifest", "note", "opened", "owner", "position", "savepoint", "shared", "touched",
+        "touched_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        position: int,
+        manifest: Any = None,
+        *,
+        savepoint: bool = False,
+        owner: Owner | None = None,
+        for_all: bool = False,
+    ) -> None:
         self.position = position
         self.manifest = manifest
+        self.savepoint = savepoint
+        self.owner = owner
+        self.for_all = for_all
         self.alive = True
+        self.note: Dropped | None = None
+        self.opened = 0
+        self.shared = False
+        # The paths of its changes up to some moment; only made when somebody else writes meanwhile.
+        self.touched: TouchedPaths | None = None
+        self.touched_at: tuple[int, int] = (0, 0)
+
+    def covers(self, writer: Owner | None) -> bool:
+        """Whether a change of that writer is undone with it."""
+        if covers(self.owner, writer, for_all=self.for_all):
+            return True
+        # A bare mark that outlives the call it was made in is nobody's in particular any more.
+        return not self.savepoint and self.owner is not None and self.owner.holder is None
 
 
 @final
@@ -27,19 +63,26 @@ class HostSnapshot:
     counts as released.
     """
 
-    __slots__ = ("dropped", "mark")
+    __slots__ = ("__weakref__", "dropped", "mark")
 
-    def __init__(self, mark: Mark, dropped: list[Mark]) -> None:
+    def __init__(self, mark: Mark, dropped: list[Dropped]) -> None:
         self.mark = mark
         self.dropped = dropped
 
-    def __del__(self) -> None:
-        # May run at any moment in any thread, so it only leaves a note.
-        if self.mark.alive:
-            self.dropped.append(self.mark)
-
     def __repr__(self) -> str:
         return f"<HostSnapshot {'valid' if self.mark.alive else 'over'}>"
+
+
+@final
+class Dropped(ref[HostSnapshot]):
+    """Leaves a note when a snapshot is gone, which may be at any moment in any thread.
+
+    The note is made by `list.append` itself: in Python code of ours an interrupt could be raised, and would be lost.
+    """
+
+    __slots__ = ("mark",)
+
+    mark: Mark
 
 
 @final
@@ -50,13 +93,15 @@ class Savepoints:
 
     def __init__(self) -> None:
         self.live: list[Mark] = []
-        self.dropped: list[Mark] = []
+        self.dropped: list[Dropped] = []
 
-    def push(self, position: int, manifest: Any = None) -> HostSnapshot:
+    def push(self, mark: Mark) -> HostSnapshot:
         """One more, the newest."""
-        mark = Mark(position, manifest)
-        self.live.append(mark)
-        return HostSnapshot(mark, self.dropped)
+        snapshot = HostSnapshot(mark, self.dropped)
+        mark.note = Dropped(snapshot, self.dropped.append)
+        mark.note.mark = mark
+        self.live.append(mark)  # last: interrupted before, there is nothing to release
+        return snapshot
 
     def check(self, snapshot: object) -> Mark:
         """The snapshot's mark; `SnapshotError` when it is another filesystem's or over."""
@@ -65,28 +110,43 @@ class Savepoints:
             raise SnapshotError("This snapshot is over: it was released, or an older one was restored. Take a new one.")
         return mark
 
-    def release(self, snapshot: object) -> bool:
-        """Forget it; False when it was over already."""
+    def check_restorable(self, snapshot: object) -> Mark:
+        """As `check`; a bare one below a live savepoint is refused, as that could then not be restored any more."""
+        mark = self.check(snapshot)
+        if not mark.savepoint and any(newer.savepoint for newer in self._newer(mark)):
+            raise SnapshotError(
+                "This snapshot is older than a call or transaction that is still open, whose own undo it would take "
+                "away. Restore it when that is over, or take a snapshot inside."
+            )
+        return mark
+
+    def release(self, snapshot: object) -> Mark | None:
+        """Forget it; None when it was over already."""
         mark = self._own(snapshot)
         if not mark.alive:
-            return False
-        if self.live[-1] is mark:  # nearly always; this runs for every tool call
-            mark.alive = False
-            self.live.pop()
-        else:
-            self._forget(mark)
-        return True
+            return None
+        self._forget(mark)
+        return mark
 
     def rewind(self, mark: Mark) -> None:
-        """Make all newer ones worthless."""
-        while self.live[-1] is not mark:
-            self.live.pop().alive = False
+        """Make all newer ones worthless that belong to it."""
+        if self.live[-1] is not mark:
+            for newer in list(self._newer(mark)):
+                if covers(mark.owner, newer.owner, for_all=mark.for_all):
+                    self._forget(newer)
+
+    def lower(self, position: int) -> None:
+        """No mark is above that position: changes below it were undone."""
+        for mark in reversed(self.live):
+            if mark.position <= position:
+                break
+            mark.position = position
 
     def collect(self) -> bool:
         """Forget those that nobody holds; whether there were any."""
         found = False
         while self.dropped:
-            mark = self.dropped.pop()
+            mark = self.dropped.pop().mark
             if mark.alive:
                 self._forget(mark)
                 found = True
@@ -95,8 +155,14 @@ class Savepoints:
     def clear(self) -> None:
         """Forget all."""
         for mark in self.live:
-            mark.alive = False
+            mark.alive, mark.note = False, None
         self.live.clear()
+
+    def _newer(self, mark: Mark) -> Iterator[Mark]:
+        for other in reversed(self.live):
+            if other is mark:
+                return
+            yield other
 
     def _own(self, snapshot: object) -> Mark:
         if not isinstance(snapshot, HostSnapshot) or snapshot.dropped is not self.dropped:
@@ -105,10 +171,12 @@ class Savepoints:
 
     def _forget(self, mark: Mark) -> None:
         mark.alive = False
-        if self.live[-1] is mark:
-            self.live.pop()
-        else:
-            self.live.remove(mark)
+        mark.note = None
+        live = self.live
+        if live and live[-1] is mark:  # nearly always; this runs for every tool call
+            live.pop()
+        elif mark in live:
+            live.remove(mark)
 
 
 __all__ = ["HostSnapshot", "Mark", "Savepoints"]

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,9 +120,10 @@ class StateDir:
         return False
 
     def unlock(self) -> None:
-        """Let others write."""
-        with suppress(OSError):  # locking again while it is held does no harm
-            self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
+        """Let others write; without the lock it does nothing."""
+        if self._lock_fd >= 0:
+            with suppress(OSError):  # locking again while it is held does no harm
+                self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def _held(self) -> str:
         holder = _holder(self._sys.fstat(self._lock_fd).st_ino)
@@ -141,10 +143,10 @@ class StateDir:
         with suppress(OSError):
             self._remove(name)
 
-    def sweep(self) -> None:
-        """Remove all that a crash left; only with the lock held and the journal empty."""
+    def sweep(self, kept: Collection[str] = ()) -> None:
+        """Remove all that a crash left; only with the lock held. `kept` are the names that the journal needs."""
         for name in self._sys.names(self.fd):
-            if _ours(name):
+            if _ours(name) and name not in kept:
                 self.purge(name)
 
     def _remove(self, name: str) -> None:

@@ -1,252 +1,299 @@
-"""Changes to the root that can be taken back: each is one system call, recorded before it happens.
+"""The changes that can still be undone, and until when: what is in the journal, and what of that is final.
 
-What was there before is kept as a hard link in the state directory (or moved there), never copied: the API never
-writes in place, so the old inode stays as it was and going back is a rename.
-
-A record is undone on its own, newest first, and leaves the journal once that is done. So undoing must cope with
-two states only: the change happened, or it did not (yet, or any more). It may crash and run again at any point.
+The entries in memory are the truth. Where the file says more (an append failed or was interrupted), it is cut before
+anything else happens. Nothing here takes room on the disk except appending a record.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, final
 
 from ..errors import JournalError
-from .confine import Handle
+from ..fence import Owner
 from .disk import Disk
-from .journal import Record
-from .paths import join, split
+from .journal import Record, Span
+from .ownership import TouchedPaths
+from .reversal import Reversal
 from .savepoints import Mark
 
 _log = logging.getLogger(__name__)
 
-_NO_LINKS: Final = {errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
-_IN_THE_WAY: Final = {errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST}
+_NEVER: Final = object()
+
+
+@final
+class Change:
+    """A recorded change. `void`: recovery passes over it. `undone`: nothing but a gap between those that are not."""
+
+    __slots__ = ("owner", "record", "span", "undone", "void")
+
+    def __init__(self, span: Span, record: Record, owner: Owner | None) -> None:
+        self.span = span
+        self.record = record
+        self.owner = owner
+        self.void = False
+        self.undone = False
 
 
 @final
 class UndoLog:
-    """Performs the changes, and remembers them while `recording`. Its caller holds a lock.
+    """Records changes, undoes them, and lets go of those that are final. Its caller holds a lock.
 
-    Positions count changes since the object was made; they only grow. `entries` are those that can be taken back,
-    with where each starts in the journal.
+    Positions count changes since the object was made. `entries` are those that can be undone; while there are any, the
+    root is locked for other processes. `owed` are undos that were begun and not finished: until they are, nothing is
+    final.
+
+    Attributes:
+        writer: whose write is under way; set by who begins one.
+        recording: whether that write can be undone later.
     """
 
-    __slots__ = ("_base", "_disk", "_fresh", "_sys", "entries", "recording")
+    __slots__ = (
+        "_base", "_disk", "_fresh", "_garbage", "_generation", "_reversal", "entries", "owed", "recording", "writer"
+    )  # fmt: skip
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._sys = disk.sys
-        self.entries: list[tuple[int, Record]] = []
+        self._reversal = Reversal(disk)
         self._base = 0
-        self._fresh: set[str] = set()
+        self._fresh: dict[str, Owner | None] = {}
+        self._garbage: list[str] = []
+        self._generation = 0
+        self.entries: list[Change] = []
+        self.owed: list[Mark] = []
         self.recording = False
+        self.writer: Owner | None = None
 
     @property
     def position(self) -> int:
         """Where the next change will be."""
         return self._base + len(self.entries)
 
-    def since(self, position: int) -> list[Record]:
-        """The changes from there on, oldest first."""
-        return [record for _, record in self.entries[position - self._base :]]
+    def since(self, mark: Mark) -> list[Record]:
+        """The changes that the mark covers, oldest first."""
+        return [change.record for change in self._own(mark)]
+
+    def touched(self, mark: Mark) -> TouchedPaths:
+        """The paths of the changes that the mark covers."""
+        found, (seen, generation) = mark.touched, mark.touched_at
+        if found is None or generation != self._generation:
+            found, seen = TouchedPaths(), mark.position
+        for change in self.entries[max(seen - self._base, 0) :]:
+            if not change.undone and mark.covers(change.owner):
+                found.add(change.record.path)
+                if change.record.target:
+                    found.add(change.record.target)
+        mark.touched, mark.touched_at = found, (self.position, self._generation)
+        return found
+
+    def _own(self, mark: Mark) -> list[Change]:
+        changes = self.entries[max(mark.position - self._base, 0) :]
+        return [change for change in changes if not change.undone and mark.covers(change.owner)]
+
+    # --- recording
 
     def boundary(self) -> None:
         """From here on everything is kept again, even what was kept before."""
         if self._fresh:
             self._fresh.clear()
 
-    # --- changes
+    def must_keep(self, path: str) -> bool:
+        """Whether a write to the path has to be recorded: not if this writer has just replaced it before."""
+        return self.recording and self._fresh.get(path, _NEVER) is not self.writer
 
-    def put(self, path: str, at: int, name: str, staged: str, old: os.stat_result | None) -> None:
-        """Move what was staged to its place; `old` is the file that is there now, or None."""
-        times = self._times(path, at)
-        if self.recording and path not in self._fresh:
-            if old is None:
-                self._record(Record("create", path, times=times))
-            else:
-                self._keep(path, at, name, times)
-        self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
-        self._sync(at)
+    def wrote(self, path: str) -> None:
+        """The path holds what this writer wrote."""
         if self.recording:
-            self._fresh.add(path)
+            self._fresh[path] = self.writer
 
-    def remove(self, path: str, at: int, name: str, old: os.stat_result) -> None:
-        """Take away a file, symlink or whole tree."""
-        times = (*self._times(path, at), *_own_time(path, old))
-        if not self.recording:
-            self._remove_for_good(at, name, old)
-        else:
-            image = self._disk.state.new_name("image")
-            mode = self._locked_mode(old)
-            self._record(Record("delete", path, image=image, mode=mode, times=times))
-            self._unlock_mode(name, at, mode)
-            self._sys.rename(name, image, source_fd=at, target_fd=self._disk.state.fd)
-            self._fresh.clear()
-        self._sync(at)
-
-    def move(self, path: str, at: int, target: str, to: int) -> None:
-        """Move a file, symlink or whole tree to where nothing is."""
-        name, target_name = split(path)[1], split(target)[1]
-        old = self._sys.stat(name, dir_fd=at)
-        mode = self._locked_mode(old) if at != to else -1
-        times = (*self._times(path, at), *self._times(target, to), *_own_time(path, old))
-        if self.recording:
-            self._record(Record("move", path, target, inode=old.st_ino, mode=mode, times=times))
-            self._fresh.clear()
-        self._unlock_mode(name, at, mode)
-        try:
-            self._sys.rename(name, target_name, source_fd=at, target_fd=to)
-        except OSError:
-            self._unlock_mode(name, at, mode, to=mode)
-            raise
-        self._unlock_mode(target_name, to, mode, to=mode)
-        self._sync(at)
-        if to != at:
-            self._sync(to)
-
-    def _keep(self, path: str, at: int, name: str, times: tuple[tuple[str, int], ...]) -> None:
-        state = self._disk.state
-        image = state.new_name("image")
-        try:
-            self._sys.link(name, image, source_fd=at, target_fd=state.fd)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            # No second name can be made: move the only one. For a moment nothing is at the path.
-            self._record(Record("delete", path, image=image, times=times))
-            self._sys.rename(name, image, source_fd=at, target_fd=state.fd)
-            self._record(Record("create", path, times=times))
-            return
-        try:
-            self._record(Record("replace", path, image=image, times=times))
-        except OSError:
-            state.purge(image)
-            raise
-
-    def _record(self, record: Record) -> None:
+    def record(self, record: Record) -> None:
+        """Write it down before it happens. When that fails nothing of it stays, or the journal is torn."""
         if not self.entries:
             self._disk.acquire()
-            try:
-                start = self._disk.journal.append(record)
-            except BaseException:
-                self._disk.release()
-                raise
-        else:
-            start = self._disk.journal.append(record)
-        self.entries.append((start, record))
-
-    def _remove_for_good(self, at: int, name: str, old: os.stat_result) -> None:
-        if not stat.S_ISDIR(old.st_mode):
-            self._sys.unlink(name, dir_fd=at)
-            return
-        with suppress(OSError):
-            self._sys.rmdir(name, dir_fd=at)
-            return
-        trash = self._disk.state.new_name("trash")
-        mode = self._locked_mode(old)
-        self._unlock_mode(name, at, mode)
         try:
-            self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
-        except OSError:
-            self._unlock_mode(name, at, mode, to=mode)
+            span = self._disk.journal.append(record)
+            self.entries.append(Change(span, record, self.writer))
+        except BaseException:
+            if self.entries and self.entries[-1].record is record:
+                raise  # interrupted right behind it: undone with the rest of the write
+            self._disk.journal.torn = True
+            self._garbage.append(record.image)
+            with suppress(OSError):
+                self._mend()
+            if not self.entries:
+                self._disk.release()
             raise
-        self._disk.state.purge(trash)
+        if record.operation in {"delete", "move"}:
+            self._fresh.clear()
 
-    def _times(self, path: str, at: int) -> tuple[tuple[str, int], ...]:
-        """The parent's time, to be set again; refuses what is on another disk before anything is recorded."""
-        found = self._sys.fstat(at)
-        if found.st_dev != self._disk.device:
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-        return ((split(path)[0], found.st_mtime_ns),)
+    def withdraw(self, staged: str) -> None:
+        """What was staged is not put in place after all.
 
-    def _locked_mode(self, old: os.stat_result) -> int:
-        """The mode of a directory that cannot be moved elsewhere unless it is made writable, else -1."""
-        if not stat.S_ISDIR(old.st_mode) or old.st_mode & stat.S_IWUSR or os.geteuid() == 0:
-            return -1
-        return stat.S_IMODE(old.st_mode)
+        Its record goes first: the staged file is the proof that nothing happened, and stays while the record may.
+        """
+        newest = self.entries[-1] if self.entries else None
+        if newest is not None and newest.record.staged == staged:
+            try:
+                if not self._reversal.is_there(staged, self._disk.state.fd):
+                    return  # it was put in place; undone with the rest of the write
+                self._drop(newest)
+            except OSError:
+                return  # the same, when the disk allows it
+            self._garbage.append(newest.record.image)
+        self._garbage.append(staged)
+        with suppress(OSError):
+            self.mend()
 
-    def _unlock_mode(self, name: str, at: int, mode: int, *, to: int | None = None) -> None:
-        if mode >= 0:
-            self._sys.chmod(name, mode | stat.S_IWUSR if to is None else to, dir_fd=at)
+    def mend(self) -> None:
+        """Cut what a failed append left in the journal, then remove what nothing needs any more."""
+        if self._disk.torn:
+            if self.entries:
+                self._mend()
+            else:
+                self._disk.acquire()  # another process may have written since: this looks, and recovers
+                try:
+                    self._mend()
+                finally:
+                    self._disk.release()
+        if self._garbage:
+            self._purge()
 
-    def _sync(self, at: int) -> None:
-        if self._disk.durable:
-            self._disk.sync(at)
+    def _mend(self) -> None:
+        if self._disk.torn:  # not when a recovery has just emptied it
+            self._disk.journal.mend(self.entries[-1].span.end if self.entries else 0)
+
+    def _purge(self) -> None:
+        while self._garbage:
+            if name := self._garbage[-1]:
+                self._disk.state.purge(name)
+            self._garbage.pop()
 
     # --- the end of a transaction
 
-    def settle(self, live: Sequence[Mark]) -> None:
-        """Let go of what no live mark can go back to; without any, that is the commit."""
-        if not self.entries:
+    def settle(self, live: Sequence[Mark], released: Mark | None = None) -> None:
+        """Let go of what no live mark can go back to; without any, that is the commit.
+
+        Does nothing while an undo is owed. `released` is the mark that has just gone, None when it may be several.
+        """
+        if not self.entries or self.owed:
             return
         self._disk.check()
+        self.mend()
         lowest = live[0].position if live else self.position
-        if lowest == self.position:
+        if lowest >= self.position:
             self._commit()
-        elif lowest > self._base:
+            return
+        if released is None or not any(mark.savepoint and _holds(mark, released) for mark in live):
+            self.seal(live)
+        if lowest > self._base:
             self._forget(lowest)
+
+    def seal(self, live: Sequence[Mark]) -> None:
+        """Have recovery leave alone what no live savepoint covers; bare marks can still go back to it."""
+        first = next((mark.position for mark in live if mark.savepoint), self.position)
+        kept = self.entries[max(first - self._base, 0) :]
+        journal = self._disk.journal
+        journal.set_floor(kept[0].span.start if kept else journal.end)
+        for position, change in enumerate(kept, max(first, self._base)):
+            holders = [mark for mark in live if mark.position <= position and mark.covers(change.owner)]
+            if change.void or any(mark.savepoint for mark in holders):
+                continue
+            journal.set_void(change.span, void=True)
+            change.void = True
+            if not holders:
+                change.undone = True
+                self._generation += 1
+                self._garbage.append(change.record.image)
+        journal.sync()
+        self._purge()
 
     def _commit(self) -> None:
         self._disk.journal.cut(0)
         done, self.entries = self.entries, []
         self._base += len(done)
         self._fresh.clear()
+        self._garbage += [change.record.image for change in done]
         try:
             self._disk.journal.sync()
-            self._purge(done)
+            self._purge()
         finally:
             self._disk.release()
 
     def _forget(self, lowest: int) -> None:
-        """An outer snapshot went, inner ones stay: what is older than those must not be undone any more."""
-        kept = self.entries[lowest - self._base :]
-        starts = self._disk.journal.rewrite((record for _, record in kept), self._disk.state.new_name("stage"))
-        done = self.entries[: lowest - self._base]
-        self.entries = [(start, record) for start, (_, record) in zip(starts, kept, strict=True)]
+        """The oldest mark went, newer ones stay: what is older than those is final."""
+        count = lowest - self._base
+        self._garbage += [change.record.image for change in self.entries[:count]]
+        del self.entries[:count]
         self._base = lowest
-        self._purge(done)
-
-    def _purge(self, done: list[tuple[int, Record]]) -> None:
-        for _, record in done:
-            if record.image:
-                self._disk.state.purge(record.image)
+        self._purge()
 
     # --- going back
 
-    def undo(self, position: int) -> None:
-        """Go back to that position. When it raises, it may be called again and goes on where it stopped."""
-        if self.position <= position:
+    def undo(self, mark: Mark) -> None:
+        """Undo what the mark covers. When it raises it is owed: to be called again, and goes on where it stopped."""
+        own = self._own(mark)
+        if not own and mark not in self.owed:
             return
         self._disk.check()
-        self._fresh.clear()
-        trash: list[str] = []
-        while self.position > position:
-            start, record = self.entries[-1]
-            trash += self._undo(record)
-            self._disk.journal.cut(start)
-            self.entries.pop()
+        if mark not in self.owed:
+            self.owed.append(mark)  # before the first step: from here on nothing may be committed
+        self._disk.acquire()
         try:
+            self.mend()
+            self._fresh.clear()
+            self._generation += 1
+            if own:
+                self._reopen(own)
+            while own:
+                names = self._reversal.undo(own[-1].record)
+                self._drop(own.pop())
+                self._garbage += names  # only now: what was staged is the proof for as long as the record is there
             self._disk.journal.sync()
-            for name in trash:
-                self._disk.state.purge(name)
+            self.owed = [other for other in self.owed if not _holds(mark, other)]
+            self._purge()
         finally:
-            if not self.entries:
-                self._disk.release()
+            self._disk.release()
+
+    def pay(self) -> None:
+        """Finish the undos that were begun, and remove what they left; raises when the disk still refuses."""
+        while self.owed:
+            self.undo(self.owed[-1])
+        self._disk.sweep({name for change in self.entries for name in (change.record.image, change.record.staged)})
+
+    def _reopen(self, own: list[Change]) -> None:
+        """Have recovery finish this undo, if it does not come to its end: a bare mark's changes were final for it."""
+        journal = self._disk.journal
+        for change in own:
+            if change.void:
+                journal.set_void(change.span, void=False)
+                change.void = False
+        if own[0].span.start < journal.floor:
+            journal.set_floor(own[0].span.start)
+
+    def _drop(self, change: Change) -> None:
+        """Take the record of a change that is undone out of the journal; one in the middle is made void."""
+        if change is not self.entries[-1]:
+            self._disk.journal.set_void(change.span, void=True)
+            change.void = change.undone = True
+            return
+        count = len(self.entries) - 1
+        while count and self.entries[count - 1].undone:
+            count -= 1
+        self._disk.journal.cut(self.entries[count].span.start if count else 0)
+        del self.entries[count:]
+        if not count:
+            self._disk.release()
 
     def recover(self) -> None:
-        """Take back what a process left that ended in the middle; its caller holds the lock."""
+        """Undo what a process left that ended in the middle; its caller holds the lock."""
         found = self._disk.journal.load()
         try:
-            for start, record in reversed(found):
-                self._undo(record)
-                self._disk.journal.cut(start)
+            for span, record in reversed(found):
+                self._reversal.undo(record)
+                self._disk.journal.cut(span.start)
             self._disk.journal.cut(0)
             self._disk.journal.sync()
         except OSError as error:
@@ -262,110 +309,10 @@ class UndoLog:
                 self._disk.root,
             )
 
-    def _undo(self, record: Record) -> list[str]:
-        """Take one change back, whether or not it happened; names of what is now trash."""
-        trash: list[str] = []
-        match record.operation:
-            case "create":
-                trash = self._discard(record.path)
-            case "replace" | "delete":
-                trash = self._put_back(record)
-            case "move":
-                self._move_back(record)
-        if record.mode >= 0:
-            self._set_mode(record.path, record.mode)
-        for path, when in record.times:
-            self._set_time(path, when)
-        return trash
 
-    def _discard(self, path: str) -> list[str]:
-        try:
-            parent, name = self._disk.dirs.parent(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        with parent as at:
-            trash = self._disk.state.new_name("trash")
-            try:
-                self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
-            except OSError as error:
-                # Another mount answers so even where nothing is, and where nothing could have been made.
-                if isinstance(error, FileNotFoundError) or (error.errno == errno.EXDEV and self._missing(name, at)):
-                    return []
-                raise
-            self._sync(at)
-            return [trash]
-
-    def _missing(self, name: str, at: int) -> bool:
-        try:
-            self._sys.stat(name, dir_fd=at)
-        except FileNotFoundError:
-            return True
-        return False
-
-    def _put_back(self, record: Record) -> list[str]:
-        state = self._disk.state
-        try:
-            self._sys.stat(record.image, dir_fd=state.fd)
-        except FileNotFoundError:  # done before, or it never happened
-            return []
-        trash = [record.image]  # renaming one name of a file over another of its names leaves both
-        parent, name = self._parent_again(record.path)
-        with parent as at:
-            try:
-                self._sys.rename(record.image, name, source_fd=state.fd, target_fd=at)
-            except OSError as error:
-                if error.errno not in _IN_THE_WAY:
-                    raise
-                trash += self._discard(record.path)
-                self._sys.rename(record.image, name, source_fd=state.fd, target_fd=at)
-            self._sync(at)
-        return trash
-
-    def _move_back(self, record: Record) -> None:
-        try:
-            parent, name = self._disk.dirs.parent(record.target)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        with parent as at:
-            try:
-                if self._sys.stat(name, dir_fd=at).st_ino != record.inode:
-                    return
-            except FileNotFoundError:
-                return
-            self._unlock_mode(name, at, record.mode)
-            origin, origin_name = self._parent_again(record.path)
-            with origin as to:
-                self._sys.rename(name, origin_name, source_fd=at, target_fd=to)
-                self._sync(to)
-            self._sync(at)
-
-    def _parent_again(self, path: str) -> tuple[Handle, str]:
-        """The parent's handle; one that another program removed meanwhile is made again."""
-        with suppress(FileNotFoundError):
-            return self._disk.dirs.parent(path)
-        made = ""
-        for part in split(path)[0].split("/"):
-            with self._disk.dirs.directory(made or ".") as at, suppress(FileExistsError):
-                self._sys.mkdir(part, dir_fd=at)
-            made = join(made or ".", part)
-        return self._disk.dirs.parent(path)
-
-    def _set_mode(self, path: str, mode: int) -> None:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            parent, name = self._disk.dirs.parent(path)
-            with parent as at:
-                self._sys.chmod(name, mode, dir_fd=at)
-
-    def _set_time(self, path: str, when: int) -> None:
-        # Somebody else's directory that we may write to but not date: everything but its time is right.
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            parent, name = self._disk.dirs.parent(path)
-            with parent as at:
-                self._sys.utime(name, (self._sys.stat(name, dir_fd=at).st_atime_ns, when), dir_fd=at)
+def _holds(outer: Mark, inner: Mark) -> bool:
+    """Whether all that the inner mark covers is undone with the outer one."""
+    return inner is outer or (outer.position <= inner.position and outer.covers(inner.owner))
 
 
-def _own_time(path: str, old: os.stat_result) -> tuple[tuple[str, int], ...]:
-    return ((path, old.st_mtime_ns),) if stat.S_ISDIR(old.st_mode) else ()
-
-
-__all__ = ["UndoLog"]
+__all__ = ["Change", "UndoLog"]

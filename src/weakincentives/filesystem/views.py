@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import PathRefusedError, ReadOnlyError
-from ..fence import Guard, ReadOnlyGuard
+from ..fence import Guard, Owner, ReadOnlyGuard
 from .fingerprints import fingerprint
+from .ownership import open_savepoint
 from .paths import ROOT, is_below, join, normalise, root_refused
 from .protocol import FileChanges, FileStat, Filesystem, GrepMatch
 from .search import search_names
@@ -134,6 +135,11 @@ class GuardedFilesystem:
         with self._guard:
             return self._fs.snapshot()
 
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """See `open_savepoint`."""
+        with self._guard:
+            return open_savepoint(self._fs, owner, for_all=for_all)
+
     def restore(self, snapshot: Any, /) -> None:
         """See `Filesystem.restore`."""
         with self._guard:
@@ -184,6 +190,10 @@ class ReadOnlyFilesystem(GuardedFilesystem):
     def snapshot(self) -> Any:
         """See `Filesystem.snapshot`."""
         return self._fs.snapshot()
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """See `open_savepoint`."""
+        return open_savepoint(self._fs, owner, for_all=for_all)
 
     def restore(self, snapshot: Any, /) -> None:
         """Nothing to do when nothing changed, else `ReadOnlyError`."""
@@ -335,6 +345,10 @@ class SubFilesystem:
     def snapshot(self) -> Any:
         """See `Filesystem.snapshot`."""
         return self._fs.snapshot()
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """See `open_savepoint`."""
+        return open_savepoint(self._fs, owner, for_all=for_all)
 
     def restore(self, snapshot: Any, /) -> None:
         """See `Filesystem.restore`; `PathRefusedError` when something outside the directory changed since."""

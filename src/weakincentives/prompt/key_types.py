@@ -64,9 +64,8 @@ class _Look:
             self.at(where, get_args(hint)[0] if said is None else said)
             return
         cls = origin or hint
-        if cls not in _UNIONS and not _is_known(cls):
-            name = getattr(cls, "__qualname__", str(cls))
-            self.problem = f"{where} holds values of the class {name}, which cannot be compared"
+        if isinstance(cls, type) and cls not in _UNIONS and not _is_known(cls):  # forward references show nothing
+            self.problem = f"{where} holds values of the class {cls.__qualname__}, which cannot be compared"
         for inner in get_args(hint):
             self.at(where, inner)
         if self.problem is None:
@@ -113,7 +112,7 @@ def _hints(cls: Any) -> dict[str, Any]:
         return {}
     try:
         hints = get_type_hints(cls)
-    except (NameError, TypeError):
+    except Exception:  # noqa: BLE001 - annotations are users' code, and may need names that are not here
         return {}
     return hints if names is None else {name: hints[name] for name in names if name in hints}
 

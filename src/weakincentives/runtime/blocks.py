@@ -32,7 +32,9 @@ class Transaction:
     included; LOG slices stay. The value of the `with` is the `CompositeSnapshot`.
     """
 
-    __slots__ = ("_closing", "_savepoint", "_tag", "_validate", "committed")
+    __slots__ = ("_closing", "_moment", "_savepoint", "_tag", "_validate", "committed")
+
+    _moment: CompositeSnapshot
 
     def __init__(self, session: Session, resources: Resources | None, tag: str, validate: Callable[[], object] | None):
         self._savepoint = savepoint_here(session, resources)
@@ -52,6 +54,7 @@ class Transaction:
         return self
 
     def _begin(self) -> None:
+        self._moment = self._savepoint.snapshot(self._tag)
         self._savepoint.outlive_task()
         self._closing = _CloseWhenDropped(self._savepoint)
 
@@ -90,7 +93,8 @@ class Transaction:
     @property
     def snapshot(self) -> CompositeSnapshot:
         """The moment it was entered, for `restore_snapshot` in the middle; `SessionError` while it is not open."""
-        return self._savepoint.snapshot(self._tag)
+        self._savepoint.snapshot()  # raises while it is not open
+        return self._moment
 
     def changes(self) -> Changes:
         """What differs from the moment it was entered."""

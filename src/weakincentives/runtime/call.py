@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..prompt.events import Outcome
@@ -23,19 +22,8 @@ if TYPE_CHECKING:
 else:
     make = tuple.__new__
 
-MAX_ID_CHARS = 16 * 1024
-"""A call whose id is longer is refused: some providers put a signature of kilobytes into an id, none a megabyte."""
-
 KEPT: frozenset[str] = frozenset({"succeeded", "replayed"})
 """Outcomes of calls whose changes stay."""
-
-
-def short_id(call_id: str, limit: int = MAX_ID_CHARS) -> str:
-    """The id, or its beginning with a digest of the rest when it is longer than `limit`."""
-    if len(call_id) <= limit:
-        return call_id
-    digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{call_id[: limit - len(digest) - 1]}#{digest}"
 
 
 class ToolCall(NamedTuple):
@@ -137,16 +125,4 @@ class Refused(Exception):  # noqa: N818 - not a fault: the model reads it and go
         self.duplicate = duplicate
 
 
-__all__ = [
-    "KEPT",
-    "MAX_ID_CHARS",
-    "Admitted",
-    "Ran",
-    "Refused",
-    "Request",
-    "Screened",
-    "ToolCall",
-    "ToolReply",
-    "make",
-    "short_id",
-]
+__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "Screened", "ToolCall", "ToolReply", "make"]

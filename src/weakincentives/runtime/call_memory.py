@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from hashlib import sha256
 from itertools import count
 from operator import attrgetter
 from typing import Any, cast, final
@@ -11,7 +12,19 @@ from typing import Any, cast, final
 from pydantic import BaseModel
 
 from ..prompt.tool import Tool
-from .call import Request
+from .call import Refused, Request
+
+MAX_ID_CHARS = 16 * 1024
+"""A call whose id is longer is refused: some providers put a signature of kilobytes into an id, none a megabyte."""
+
+
+def short_id(call_id: str, limit: int = MAX_ID_CHARS) -> str:
+    """The id, or its beginning with a digest of the rest when it is longer than `limit`."""
+    if len(call_id) <= limit:
+        return call_id
+    digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{call_id[: limit - len(digest) - 1]}#{digest}"
+
 
 PastCall = tuple[Request | None, Any]
 """A request and the value of its first field: by these two calls are compared."""
@@ -51,8 +64,23 @@ class CallMemory:
     def is_new(self, call_id: str) -> bool:
         """Remember an id; False when it was there already."""
         number = next(self._numbers)
-        # One step, so that of two threads with one id only one is first.
         return self._ids.setdefault(call_id, number) == number
+
+    def refusal_of(self, call_id: str) -> Refused | None:
+        """Why a call with this id must not run, or None; the id is remembered."""
+        if len(call_id) <= MAX_ID_CHARS:
+            number = next(self._numbers)
+            # One step, so that of two threads with one id only one is first.
+            if self._ids.setdefault(call_id, number) == number:
+                return None
+        if len(call_id) <= MAX_ID_CHARS or not self.is_new(short_id(call_id)):
+            text = f"The id {call_id[:100]!r} was used before, so this call was not run."
+            return Refused("invalid", text, duplicate=True)
+        return Refused(
+            "invalid",
+            f"The id of the call has {len(call_id)} characters, so it was not run.\n"
+            f"Send every call with an id of at most {MAX_ID_CHARS} characters.",
+        )
 
     def repeats(self, request: Request, tool: Tool[Any, Any], limit: int) -> int:
         """How many times in a row this very call was made, this time included; 2 counts as 1 unless it is the limit.
@@ -141,4 +169,4 @@ def _itself(params: Any) -> Any:
     return params
 
 
-__all__ = ["CallMemory", "PastCall", "same_params"]
+__all__ = ["MAX_ID_CHARS", "CallMemory", "PastCall", "same_params", "short_id"]

@@ -11,7 +11,7 @@ from ..prompt.annotations import ToolAnnotations
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS, Tool
 from ..prompt.tree import BoundTool
 from ..results import ToolResult
-from .call import short_id
+from .call_memory import short_id
 
 READ_TOOL = "read_tool_result"
 _MAX_KEPT = 64

@@ -10,9 +10,11 @@ import logging
 
 from ..errors import ReducerError
 from ..prompt.history import recorded_call
-from .call import KEPT, Refused, ToolCall, ToolReply, short_id
+from .answers import answer_of
+from .call import KEPT, Refused, ToolCall, ToolReply
+from .call_memory import short_id
 from .run import Run
-from .settle import answer_of, conclude
+from .settle import conclude
 
 logger = logging.getLogger(__name__)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import NoReturn
 
 from ..errors import ParseError
 from ..serde import error_text
-from .call import MAX_ID_CHARS, Refused, Request, ToolCall, make, short_id
+from .call import Refused, Request, ToolCall, make
 from .run import Run
 
 _MAX_LISTED = 20
@@ -19,10 +18,9 @@ def parse(call: ToolCall, run: Run) -> Request:
     call_id, name, arguments = call
     if not isinstance(call_id, str) or not call_id:
         raise Refused("invalid", "The call has no id, so it was not run.\nSend every call with an id of its own.")
-    if len(call_id) > MAX_ID_CHARS:
-        _refuse_long_id(call_id, run)
-    if not run.memory.is_new(call_id):
-        raise already_brought(call_id)
+    refused = run.memory.refusal_of(call_id)
+    if refused is not None:
+        raise refused
     bound = run.tools.get(name) if isinstance(name, str) else None
     if bound is None:
         raise Refused("unknown_tool", _unknown(name, run.tools))
@@ -39,22 +37,6 @@ def parse(call: ToolCall, run: Run) -> Request:
     return make(Request, (call, bound, params))
 
 
-def already_brought(call_id: str) -> Refused:
-    """What becomes of a call whose id was brought before: it is never run, and has its answer already."""
-    text = f"The id {call_id[:100]!r} was used before, so this call was not run."
-    return Refused("invalid", text, duplicate=True)
-
-
-def _refuse_long_id(call_id: str, run: Run) -> NoReturn:
-    if not run.memory.is_new(short_id(call_id)):
-        raise already_brought(call_id)
-    raise Refused(
-        "invalid",
-        f"The id of the call has {len(call_id)} characters, so it was not run.\n"
-        f"Send every call with an id of at most {MAX_ID_CHARS} characters.",
-    )
-
-
 def _unknown(name: object, known: Iterable[str]) -> str:
     names = list(known)
     asked = name[:100] if isinstance(name, str) else type(name).__name__
@@ -64,4 +46,4 @@ def _unknown(name: object, known: Iterable[str]) -> str:
     return f"Unknown tool {asked!r}\n{hint}Available tools: {listed or 'none'}"
 
 
-__all__ = ["already_brought", "parse"]
+__all__ = ["parse"]

@@ -13,6 +13,7 @@ from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
+from ..session.savepoints import unowned_recorder
 from .call import Refused
 from .call_memory import CallMemory
 from .cuts import CutResults
@@ -66,7 +67,7 @@ class Run:
         # Looked up once, because every call needs them.
         self.monotonic = self.clock.monotonic
         self.time = self.clock.time
-        self.record = session.recorder()
+        self.record = unowned_recorder(session)
         self.tell = session.dispatcher.dispatch
         self.has_eager_tools = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)

@@ -9,10 +9,11 @@ from ..errors import ReducerError, RollbackError, StaleCallError
 from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked, tool_invoked
-from ..prompt.history import recorded_call
 from ..results import ToolResult
 from .accept import accept, accept_now, broken, stopped, too_long
-from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make, short_id
+from .answers import UNEXPECTED, answer_of, answered_before
+from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
+from .call_memory import short_id
 from .contexts import CallContext
 from .invoke import internal_error
 from .redaction import recorded
@@ -25,7 +26,6 @@ from .waiting import OutOfTime, Waiting
 logger = logging.getLogger(__name__)
 
 _NOT_UNDONE = "The call failed and could not be undone completely."
-_UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
 _MAX_NAME_CHARS = 200
 
 
@@ -70,7 +70,7 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
     result, outcome, _, raises = ran
     if raises is not None:
         raise raises
-    return make(ToolReply, (call.id, text, result, outcome, outcome in _UNEXPECTED, False))
+    return make(ToolReply, (call.id, text, result, outcome, outcome in UNEXPECTED, False))
 
 
 def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
@@ -81,7 +81,7 @@ def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any]
     """
     call_id = call.id if isinstance(call.id, str) else ""
     if refused.duplicate:
-        return _answered_before(call, refused, run)
+        return answered_before(call, refused, run)
     name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
     text, outcome = run.cuts.capped_for(name, call_id, refused.text), refused.outcome
     result = ToolResult.error(text) if result is None else result
@@ -97,32 +97,7 @@ def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any]
     finally:
         _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
-    return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED)
-
-
-def _answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
-    """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
-    event = recorded_call(run.session, short_id(call.id))
-    if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
-        return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
-    return answer_of(event)._replace(call_id=call.id, duplicate=True)
-
-
-def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
-    try:
-        if call.arguments == params:
-            return True
-        bound = run.tools.get(call.name)
-        return bound is not None and bool(bound.tool.parse(call.arguments or "{}") == params)
-    except Exception:  # noqa: BLE001 - arguments that cannot be read, or params of somebody else's making
-        return False
-
-
-def answer_of(event: ToolInvoked) -> ToolReply:
-    """The answer to a call that raised, from what was recorded of it."""
-    text = event.rendered_output
-    result = ToolResult.error(text) if event.result is None else event.result
-    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in _UNEXPECTED)
+    return ToolReply(call_id, text, result, outcome, outcome in UNEXPECTED)
 
 
 def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoint | None, run: Run) -> ToolReply:

@@ -18,10 +18,9 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from ..signals import shielded_run
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply, short_id
+from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
 from .gate import gate, screen
-from .parse import already_brought
 from .run import Run
 from .settle import abort, conclude, settle
 from .transactions import Resources, Savepoint, context_of
@@ -138,8 +137,7 @@ class PendingToolTracker:
     ) -> ToolReply:
         """Answer and record a native tool that must not run, for a reason of the harness's own."""
         with shielded_run():
-            known = not self._run.memory.is_new(short_id(tool_use_id))
-            refused = already_brought(tool_use_id) if known else Refused("refused", text)
+            refused = self._run.memory.refusal_of(tool_use_id) or Refused("refused", text)
             return conclude(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
 
     def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
@@ -153,13 +151,16 @@ class PendingToolTracker:
         return tuple(reply for reply in replies if reply is not None)
 
     def _require_new(self, tool_use_id: str) -> None:
-        if not self._run.memory.is_new(short_id(tool_use_id)):
-            raise already_brought(tool_use_id)
+        refused = self._run.memory.refusal_of(tool_use_id)
+        if refused is not None:
+            raise refused
 
     def _open(self, request: Request, read_only: bool) -> Savepoint | None:
         """The savepoint of a tool that writes; `Refused` while another one is in the way."""
         is_busy = bool(self._pending) and not may_overlap(self.policies) if read_only else self._is_writing()
         savepoint = None if read_only else self._run.savepoint()
+        if savepoint is not None:
+            savepoint.for_all = True  # the harness's code runs outside of all calls of ours
         if is_busy or (savepoint is not None and not savepoint.open_now()):
             raise Refused(
                 "refused",

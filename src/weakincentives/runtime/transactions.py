@@ -14,6 +14,7 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
+from ..session.savepoints import changes_in, close_savepoint, open_savepoint, snapshot_at, undo_savepoint
 from ..session.session import guard_of, root_of
 from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
@@ -21,6 +22,7 @@ from .redaction import text_of
 
 logger = logging.getLogger(__name__)
 
+Parts = tuple[tuple[Any, Any], ...]  # the resources that take part, each with its snapshot
 LogExtra = Mapping[str, object] | None
 """What log records carry: the run's ids."""
 
@@ -36,7 +38,7 @@ class CompositeSnapshot(NamedTuple):
     """
 
     session: Snapshot
-    parts: tuple[tuple[Any, Any], ...]
+    parts: Parts
     mark: int
     tag: str = ""
     guard: Guard | None = None
@@ -56,7 +58,7 @@ def restore_snapshot(session: Session, resources: Resources | None, snapshot: Co
     only reads cannot restore one (`ReadOnlyError`).
     """
     with nullcontext() if snapshot.guard is None else snapshot.guard:
-        _restore(session, context_of(resources), snapshot)
+        _restore(lambda: session.restore(snapshot.session), context_of(resources), snapshot.parts, snapshot.mark, None)
 
 
 def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
@@ -97,10 +99,7 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = (
-        "_context", "_decided", "_log_extra", "_mark", "_parts", "_session_snapshot", "session",
-        "settled",
-    )  # fmt: skip
+    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_opened", "_parts", "for_all", "session", "settled")
 
     def __init__(
         self,
@@ -121,10 +120,10 @@ class Savepoint(Holding):
         self.session = session
         self._context = resources
         self._log_extra = log_extra
-        self._decided = False
+        self._decided = self._opened = False  # the latter: the session knows of it
         self.settled = False  # whether the call's event is on record
-        self._session_snapshot: Snapshot | None = None
-        self._parts: tuple[tuple[Any, Any], ...] = ()
+        self.for_all = False  # whether writes of code outside of all calls are its own
+        self._parts: Parts = ()
         self._mark = 0
 
     # Opening; `shared` only reads, so it remembers nothing.
@@ -155,9 +154,11 @@ class Savepoint(Holding):
             if context is not None:
                 self._mark, parts = context.moment()
                 if parts:
-                    self._parts = _snapshots(parts)
-            self._session_snapshot = self.session.snapshot()
+                    self._parts = _savepoints(parts, self.owner, self.for_all)
+            open_savepoint(self.session, self.owner, self.for_all)
+            self._opened = True
         except BaseException:
+            close_savepoint(self.session, self.owner)
             self._decided = True  # nothing was changed yet
             self.close()
             raise
@@ -165,27 +166,26 @@ class Savepoint(Holding):
     # While it is open.
 
     def snapshot(self, tag: str = "") -> CompositeSnapshot:
-        """The moment it was opened; `SessionError` before that, and while it only reads."""
-        if self._session_snapshot is None:
+        """The moment it was opened, LOG slices as they are now; `SessionError` before that, and while it only reads."""
+        if not self._opened:
             raise SessionError("The savepoint is not open.")
-        return CompositeSnapshot(self._session_snapshot, self._parts, self._mark, tag)
+        return CompositeSnapshot(snapshot_at(self.session, self.owner), self._parts, self._mark, tag)
 
     def changes(self) -> Changes:
-        """What differs from the moment it was opened; costs no more than the changes."""
-        snapshot = self._session_snapshot
-        if snapshot is None:
+        """What was changed inside it since it was opened; costs no more than the changes."""
+        if not self._opened:
             return NO_CHANGES
-        slices = self.session.changes(snapshot)
+        slices = changes_in(self.session, self.owner)
         files = _file_changes(self._parts, self._log_extra) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
-        """Bring everything back; `RollbackError` when a participant could not be, all others are.
+        """Undo what was changed inside it; `RollbackError` when a participant could not be restored, all others are.
 
-        An undo belongs to the call around it. When that is over it has decided about everything inside it, and others
-        may have built on that: then nothing changes and `StaleCallError` is raised.
+        What others wrote to the session stays. An undo belongs to the call around it: when that is over, it has decided
+        about everything inside it and others may have built on that, so nothing changes and `StaleCallError` is raised.
         """
-        if self._session_snapshot is None:
+        if not self._opened:
             self._decided = True
             return
         around = self.around()
@@ -196,7 +196,8 @@ class Savepoint(Holding):
                 self.forget()
                 raise
         try:
-            _restore(self.session, self._context, self.snapshot(), self._log_extra)
+            session, owner = self.session, self.owner
+            _restore(lambda: undo_savepoint(session, owner), self._context, self._parts, self._mark, self._log_extra)
         finally:
             self._decided = True  # after a failure too: closing would only fail once more
             if isinstance(around, Fence):
@@ -210,7 +211,8 @@ class Savepoint(Holding):
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
-        self._session_snapshot, self._parts = None, ()
+        self._opened, self._parts = False, ()
+        close_savepoint(self.session, self.owner)
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
@@ -225,8 +227,10 @@ class Savepoint(Holding):
                 with suppress(StaleCallError):
                     self.undo()
         finally:
-            self._session_snapshot = None  # dropping it is releasing it
             try:
+                if self._opened:
+                    self._opened = False
+                    close_savepoint(self.session, self.owner)
                 if self._parts:
                     _release_parts(self._parts, self._log_extra)
             finally:
@@ -250,7 +254,7 @@ def _take(
     return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag, guard)
 
 
-def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
+def _snapshots(parts: Iterable[Any]) -> Parts:
     taken: list[tuple[Any, Any]] = []
     try:
         for part in parts:
@@ -262,19 +266,19 @@ def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
 
 
 def _restore(
-    session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot, log_extra: LogExtra = None
+    restore_session: Callable[[], None], context: ResourceContext | None, parts: Parts, mark: int, log_extra: LogExtra
 ) -> None:
     causes: dict[str, BaseException] = {}
-    interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)
-    for part, taken in reversed(snapshot.parts):
+    interrupt = _attempt(causes, "session", restore_session, log_extra)
+    for part, taken in reversed(parts):
         step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken), log_extra)
         interrupt = interrupt or step
-    if context is not None and context.mark() != snapshot.mark:
-        interrupt = _attempt(causes, "resources", lambda: context.discard(snapshot.mark), log_extra) or interrupt
+    if context is not None and context.mark() != mark:
+        interrupt = _attempt(causes, "resources", lambda: context.discard(mark), log_extra) or interrupt
     if causes:
         listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
         raise RollbackError(
-            f"{len(causes)} of {len(snapshot.parts) + 1} participants could not be restored ({listed}). "
+            f"{len(causes)} of {len(parts) + 1} participants could not be restored ({listed}). "
             "What they hold is not to be trusted: stop the run and look at them.",
             causes=causes,
         )
@@ -311,7 +315,7 @@ def _release(session: Session, snapshot: CompositeSnapshot) -> None:
     session.release(snapshot.session)
 
 
-def _release_parts(parts: tuple[tuple[Any, Any], ...], log_extra: LogExtra = None) -> None:
+def _release_parts(parts: Parts, log_extra: LogExtra = None) -> None:
     """Each is released, whatever the others did; an interrupt among them is raised after the last."""
     interrupt: BaseException | None = None
     for part, taken in reversed(parts):

@@ -15,7 +15,7 @@ from .core import Core
 from .events import Dispatcher, DispatchResult, InProcessDispatcher
 from .guards import BothGuards, GuardedDispatcher
 from .persist import OnOpaque, dump_session, load_session
-from .reducers import MethodReducer, reducer_methods
+from .reducers import MethodReducer, initial_state, reducer_methods
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
 from .vector import Vector
@@ -110,7 +110,9 @@ class Session:
         dispatcher = self._dispatcher
         if dispatcher is None:
             assert self._guard is not None
-            dispatcher = self._dispatcher = GuardedDispatcher(self._core.dispatcher, self._guard)
+            dispatcher = self._dispatcher = GuardedDispatcher(
+                self._core.dispatcher, self._core.subscriptions, self._guard
+            )
         return dispatcher
 
     @property
@@ -192,7 +194,7 @@ class Session:
         and nothing else. Raises TypeError when the class cannot be installed.
         """
         methods = reducer_methods(state_type)
-        content: Vector[Any] = Vector((_initial_state(state_type, initial),))
+        content: Vector[Any] = Vector((initial_state(state_type, initial),))
         if self._guard is None:
             self._install(state_type, methods, content)
         else:
@@ -234,7 +236,8 @@ class Session:
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.
 
-        LOG slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
+        Inside a tool call it is a write of that call to every slice and note that differs, and is undone with it. LOG
+        slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
         another session or one that was released; nothing changes then.
         """
         if self._guard is None:
@@ -372,24 +375,6 @@ def root_of(session: Session) -> Session:
 def guard_of(session: Session) -> Guard | None:
     """What the writes of a handle happen in, or None for the owner's handle."""
     return session._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
-
-
-def _initial_state(state_type: type[T], initial: T | Callable[[], T] | None) -> T:
-    if isinstance(initial, state_type):
-        return cast("T", initial)
-    name = state_type.__qualname__
-    if initial is not None and not callable(initial):
-        raise TypeError(f"initial= must be a {name} or make one, not a {type(initial).__qualname__}.")
-    make: Callable[[], Any] = state_type if initial is None else initial
-    try:
-        made = make()
-    except TypeError as error:
-        if initial is not None:
-            raise
-        raise TypeError(f"{name} cannot be made without arguments: pass install({name}, initial=...).") from error
-    if not isinstance(made, state_type):
-        raise TypeError(f"initial= made a {type(made).__qualname__}, not a {name}.")
-    return made
 
 
 __all__ = ["Session", "guard_of", "root_of"]

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from ...errors import PromptValidationError, SandboxError
+from ...fence import Owner
 from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
+from ...filesystem.ownership import open_savepoint
 from .container import CLOSED, Container
 from .folders import make_folder, remove_folder
 from .inside.scratch import Bounds, over
@@ -66,6 +68,10 @@ class QuietFilesystem(GuardedFilesystem):
     def snapshot(self) -> Any:
         """See `Filesystem.snapshot`. Once closed it is of nothing, so that it is the tool that fails, and says why."""
         return _CLOSED if self._fs is _CLOSED else self._fs.snapshot()
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """See `HostFilesystem.savepoint`; once closed as `snapshot`."""
+        return _CLOSED if self._fs is _CLOSED else open_savepoint(self._fs, owner, for_all=for_all)
 
     def changes(self, since: Any, /) -> FileChanges:
         """See `Filesystem.changes`."""

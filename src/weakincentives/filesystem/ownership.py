@@ -1,0 +1,70 @@
+"""Whose changes an undo takes back, and which writes of others would get in its way.
+
+While a call is open, others may write to the same files as long as the paths differ. A write at, above or below a path
+that the call changed is refused at once, so the call's own changes can always be undone alone, newest first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from ..errors import ConflictError
+from ..fence import Owner
+
+
+def covers(owner: Owner | None, writer: Owner | None, *, for_all: bool = False) -> bool:
+    """Whether what the writer does belongs to a savepoint of that owner.
+
+    A savepoint without an owner was opened by hand, and everything is its own. `for_all` adds writes outside of calls.
+    """
+    if owner is None or writer is owner:
+        return True
+    return for_all if writer is None else writer.inside(owner)
+
+
+@final
+class TouchedPaths:
+    """A set of canonical paths that can be asked whether another one is among, above or below them."""
+
+    __slots__ = ("_above", "_paths")
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+        self._above: set[str] = set()
+
+    def add(self, path: str) -> None:
+        """One more path."""
+        self._paths.add(path)
+        while (path := path.rpartition("/")[0]) and path not in self._above:
+            self._above.add(path)
+
+    def overlaps(self, path: str) -> bool:
+        """Whether the path is one of them, or holds one of them, or is inside one of them."""
+        if path in self._paths or path in self._above:
+            return True
+        while path := path.rpartition("/")[0]:
+            if path in self._paths:
+                return True
+        return False
+
+
+def conflict(path: str, owner: Owner | None) -> ConflictError:
+    """The refusal of a write to a path that the owner's call has changed."""
+    call = None if owner is None else getattr(owner.holder, "call", None)
+    tool = getattr(call, "tool_name", None)
+    who = f"the call of the tool {tool!r}" if tool else "a transaction"
+    return ConflictError(
+        f"{path!a} was changed by {who} that is still open, so it was not written. Wait until that is over."
+    )
+
+
+def open_savepoint(part: Any, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+    """A snapshot of the participant for a transaction: its `savepoint(owner, for_all=)`, or a `snapshot()` without one.
+
+    A savepoint undoes what its owner wrote and, on disk, recovers after a crash. `HostFilesystem.savepoint` says more.
+    """
+    savepoint = getattr(part, "savepoint", None)
+    return part.snapshot() if savepoint is None else savepoint(owner, for_all=for_all)
+
+
+__all__ = ["TouchedPaths", "conflict", "covers", "open_savepoint"]

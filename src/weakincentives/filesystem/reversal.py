@@ -1,0 +1,148 @@
+"""Undoing one recorded change on the disk: only if it is proved to have happened, and as often as need be.
+
+| operation | happened exactly when | else |
+|---|---|---|
+| create, replace | what was staged is gone from the state directory | nothing at the path is touched |
+| delete | the image is in the state directory | nothing |
+| move | the recorded inode is at the target | nothing |
+
+A record is undone on its own, newest first, and leaves the journal once that is done. So undoing must cope with two
+states only: the change happened, or it did not (yet, or any more). It may crash and run again at any point.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from contextlib import suppress
+from typing import Final, final
+
+from .confine import Handle
+from .disk import Disk
+from .journal import Record
+from .paths import join, split
+
+_IN_THE_WAY: Final = {errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST}
+
+
+@final
+class Reversal:
+    """Undoes records of one root. Its caller holds the lock, and cuts the record from the journal afterwards."""
+
+    __slots__ = ("_disk", "_sys")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._sys = disk.sys
+
+    def undo(self, record: Record) -> list[str]:
+        """Undo the change if it happened; names in the state directory to be purged once the record is cut."""
+        match record.operation:
+            case "create" | "replace":
+                if self.is_there(record.staged, self._disk.state.fd):
+                    return [record.staged, record.image] if record.image else [record.staged]
+                trash = self._discard(record.path) if record.operation == "create" else self._put_back(record)
+            case "delete":
+                trash = self._put_back(record)
+            case "move":
+                trash = []
+                self._move_back(record)
+        if record.mode >= 0:
+            self._set_mode(record)
+        for path, when in record.times:
+            self._set_time(path, when)
+        return trash
+
+    def is_there(self, name: str, at: int) -> bool:
+        """Whether something has that name in the directory."""
+        try:
+            self._sys.stat(name, dir_fd=at)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _discard(self, path: str) -> list[str]:
+        try:
+            parent, name = self._disk.dirs.parent(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        with parent as at:
+            trash = self._disk.state.new_name("trash")
+            try:
+                self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
+            except OSError as error:
+                # Another mount answers so even where nothing is, and where nothing could have been made.
+                if isinstance(error, FileNotFoundError) or (error.errno == errno.EXDEV and not self.is_there(name, at)):
+                    return []
+                raise
+            self._sync(at)
+            return [trash]
+
+    def _put_back(self, record: Record) -> list[str]:
+        state = self._disk.state
+        if not self.is_there(record.image, state.fd):  # done before, or it never happened
+            return []
+        trash = [record.image]  # renaming one name of a file over another of its names leaves both
+        parent, name = self._parent_again(record.path)
+        with parent as at:
+            try:
+                self._sys.rename(record.image, name, source_fd=state.fd, target_fd=at)
+            except OSError as error:
+                if error.errno not in _IN_THE_WAY:
+                    raise
+                trash += self._discard(record.path)
+                self._sys.rename(record.image, name, source_fd=state.fd, target_fd=at)
+            self._sync(at)
+        return trash
+
+    def _move_back(self, record: Record) -> None:
+        try:
+            parent, name = self._disk.dirs.parent(record.target)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with parent as at:
+            try:
+                if self._sys.stat(name, dir_fd=at).st_ino != record.inode:
+                    return
+            except FileNotFoundError:
+                return
+            if record.mode >= 0:
+                self._sys.chmod(name, record.mode | stat.S_IWUSR, dir_fd=at)
+            origin, origin_name = self._parent_again(record.path)
+            with origin as to:
+                self._sys.rename(name, origin_name, source_fd=at, target_fd=to)
+                self._sync(to)
+            self._sync(at)
+
+    def _parent_again(self, path: str) -> tuple[Handle, str]:
+        """The parent's handle; one that another program removed meanwhile is made again."""
+        with suppress(FileNotFoundError):
+            return self._disk.dirs.parent(path)
+        made = ""
+        for part in split(path)[0].split("/"):
+            with self._disk.dirs.directory(made or ".") as at, suppress(FileExistsError):
+                self._sys.mkdir(part, dir_fd=at)
+            made = join(made or ".", part)
+        return self._disk.dirs.parent(path)
+
+    def _set_mode(self, record: Record) -> None:
+        """Make the directory write-protected again, if it is still the recorded one."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            parent, name = self._disk.dirs.parent(record.path)
+            with parent as at:
+                if self._sys.stat(name, dir_fd=at).st_ino == record.inode:
+                    self._sys.chmod(name, record.mode, dir_fd=at)
+
+    def _set_time(self, path: str, when: int) -> None:
+        # Somebody else's directory that we may write to but not date: everything but its time is right.
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            parent, name = self._disk.dirs.parent(path)
+            with parent as at:
+                self._sys.utime(name, (self._sys.stat(name, dir_fd=at).st_atime_ns, when), dir_fd=at)
+
+    def _sync(self, at: int) -> None:
+        if self._disk.durable:
+            self._disk.sync(at)
+
+
+__all__ = ["Reversal"]
