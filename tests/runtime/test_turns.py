@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.runtime.interrupt_parts import python_handler
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
 
 from weakincentives.adapters.tool_executor import ToolExecutor
@@ -308,10 +309,11 @@ def test_ctrl_c_among_overlapping_readers_leaves_no_id_unanswered() -> None:
 
     calls = [call("slow", text, text=text) for text in "abc"] + [call("write", "d", text="d")]
     tools = [make(slow, read_only=True), write]
-    timer = interrupt_main(0.1)
-    with executor_of(*tools, session=session, fs=log_of()) as executor, pytest.raises(KeyboardInterrupt):
-        executor.execute_all(calls, on_reply=seen.append)
-    timer.join()
+    with python_handler(), executor_of(*tools, session=session, fs=log_of()) as executor:
+        timer = interrupt_main(0.1)
+        with pytest.raises(KeyboardInterrupt):
+            executor.execute_all(calls, on_reply=seen.append)
+        timer.join()
     assert [reply.call_id for reply in seen] == ["a", "b", "c", "d"]
     assert [reply.outcome for reply in seen] == ["succeeded"] * 3 + ["cancelled"]
     assert outcomes(session) == ["succeeded"] * 3 + ["cancelled"]
@@ -325,13 +327,14 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         go.wait(20)
         return ToolResult.ok("")
 
-    timers = [interrupt_main(0.1), interrupt_main(0.3)]
     started = time.monotonic()
-    with executor_of(make(stuck, read_only=True), session=session) as executor, pytest.raises(KeyboardInterrupt):
-        executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
-    assert time.monotonic() - started < 5
-    for timer in timers:
-        timer.join()
+    with python_handler(), executor_of(make(stuck, read_only=True), session=session) as executor:
+        timers = [interrupt_main(0.1), interrupt_main(0.3)]
+        with pytest.raises(KeyboardInterrupt):
+            executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
+        assert time.monotonic() - started < 5
+        for timer in timers:
+            timer.join()
     go.set()
     assert eventually(lambda: outcomes(session) == ["succeeded"] * 2)
 
