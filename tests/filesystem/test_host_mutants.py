@@ -238,7 +238,7 @@ def _no_conflicts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_conflicts_in_memory(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WriteLog, "check", _nothing)
+    patch.setattr(WriteLog, "claim", _nothing)
 
 
 def _everything_is_undone(patch: pytest.MonkeyPatch) -> None:

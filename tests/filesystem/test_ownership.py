@@ -264,6 +264,20 @@ def test_somebody_elses_undo_does_not_touch_an_open_call(fs: Any) -> None:
     assert not fs.exists("mine.txt")
 
 
+def test_a_dropped_savepoint_keeps_nothing(fs: Any) -> None:
+    """One that nobody holds any more counts as released: what it kept is freed, and others may write."""
+    call = opened()
+    savepoint = fs.savepoint(call)
+    with by(call):
+        fs.write("mine.txt", "x")
+    del savepoint
+    fs.write("mine.txt", "y")
+    if isinstance(fs, InMemoryFilesystem):
+        assert (fs._writes._writes, fs._writes.open) == ([], [])
+    else:
+        assert fs._transactions.undo.entries == []
+
+
 def test_one_file_written_often_is_kept_once(fs: Any) -> None:
     """The old content of a file is remembered once for each savepoint, however often it is written."""
     call = opened()

@@ -26,13 +26,12 @@ from .paths import (
     root_refused,
 )
 from .protocol import FileChanges, FileKind, FileStat, Filesystem
-from .savepoints import Mark
 from .search import Searching
 from .text import check_chunk_size, check_range, decode, encode
 from .touched import TouchedLog
 from .views import ReadOnlyFilesystem, SubFilesystem
 from .walk import Tree
-from .write_log import Write, WriteLog, without
+from .write_log import MemoryMark, Write, WriteLog, without
 
 
 class InMemoryFilesystem(Searching):
@@ -138,7 +137,7 @@ class InMemoryFilesystem(Searching):
         path = normalise(path)
         with self._lock:
             if self._writes.open:
-                self._writes.check(path)
+                self._writes.claim(path)
             self._store(*put_file(self._root, path, data, self._clock.time()))
 
     def append(self, path: str, content: str | bytes) -> None:
@@ -147,7 +146,7 @@ class InMemoryFilesystem(Searching):
         path = normalise(path)
         with self._lock:
             if self._writes.open:
-                self._writes.check(path)
+                self._writes.claim(path)
             self._store(*put_file(self._root, path, data, self._clock.time(), append=True))
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
@@ -160,8 +159,8 @@ class InMemoryFilesystem(Searching):
             if isinstance(node, Directory) and node.children and not recursive:
                 raise not_empty(path)
             if self._writes.open:
-                self._writes.check(path)
-                self._writes.note(self._root, path, goes=True)
+                self._writes.claim(path)
+                self._writes.note(self._root, path, True)
             self._root = take(self._root, path, self._clock.time())
             self._log.note(path)
 
@@ -174,7 +173,7 @@ class InMemoryFilesystem(Searching):
                 raise file_exists(path)
             if node is None:
                 if self._writes.open:
-                    self._writes.check(path)
+                    self._writes.claim(path)
                 now = self._clock.time()
                 self._store(*put(self._root, path, Directory(EMPTY, now), now))
 
@@ -195,8 +194,8 @@ class InMemoryFilesystem(Searching):
             taken = take(self._root, source, now)
             moved, topmost = put(taken, target, node, now)
             if self._writes.open:
-                self._writes.note(self._root, source, goes=True)
-                self._writes.note(taken, topmost, goes=True)
+                self._writes.note(self._root, source, True)
+                self._writes.note(taken, topmost, True)
             self._root = moved
             self._log.note(source)
             self._log.note(topmost)
@@ -210,7 +209,7 @@ class InMemoryFilesystem(Searching):
 
     def _transferable(self, source: str, target: str) -> Node:
         if self._writes.open:
-            self._writes.check(source, target)
+            self._writes.claim(source, target)
         node = find(self._root, source)
         if lookup(self._root, target) is not None:
             raise file_exists(target)
@@ -223,7 +222,7 @@ class InMemoryFilesystem(Searching):
     def snapshot(self) -> MemorySnapshot:
         """See `Filesystem.snapshot`."""
         with self._lock:
-            mark = self._writes.begin(current_owner(), savepoint=False) if self._writes.open else None
+            mark = self._writes.begin_bare(current_owner()) if self._writes.open else None
             return MemorySnapshot(self._root, self._log, self._log.open(), mark)
 
     def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> MemorySnapshot:
@@ -233,7 +232,7 @@ class InMemoryFilesystem(Searching):
         that raises `ConflictError`, and an older bare snapshot cannot be restored.
         """
         with self._lock:
-            mark = self._writes.begin(owner or current_owner(), for_all=for_all)
+            mark = self._writes.begin(owner or current_owner(), for_all)
             return MemorySnapshot(self._root, self._log, self._log.open(), mark)
 
     def restore(self, snapshot: MemorySnapshot, /) -> None:
@@ -252,8 +251,8 @@ class InMemoryFilesystem(Searching):
                 for write in own or ():
                     writes.note(self._root, write.path, goes=True)
             else:
-                if mark.owner is None:
-                    writes.check(*(write.path for write in writes.own(mark)))
+                if mark.owner is None and len(writes.open) > 1:
+                    writes.claim(*(write.path for write in writes.own(mark)))
                 if mark.shared:
                     own = writes.own(mark)
             if own is None:
@@ -266,7 +265,7 @@ class InMemoryFilesystem(Searching):
             if mark is not None and mark.savepoint:
                 writes.forget(mark)
 
-    def _restorable(self, mark: Mark | None) -> list[Write] | None:
+    def _restorable(self, mark: MemoryMark | None) -> list[Write] | None:
         """What a bare snapshot's own changes are, None for all; refuses what an open call must be able to undo."""
         writes = self._writes
         if mark is not None and (not mark.alive or (mark.shared and not writes.open)):
@@ -279,15 +278,15 @@ class InMemoryFilesystem(Searching):
                 "away. Restore it when that is over, or take a snapshot inside."
             )
         own = writes.own(mark)
-        writes.check(*(write.path for write in own))
+        writes.claim(*(write.path for write in own))
         return own
 
     def release(self, snapshot: MemorySnapshot, /) -> None:
         """See `Filesystem.release`."""
         with self._lock:
             snapshot.release()
-            if snapshot.mark is not None:
-                self._writes.prune()
+            if (mark := snapshot.mark) is not None:
+                self._writes.end(mark)
 
     def changes(self, since: MemorySnapshot, /) -> FileChanges:
         """See `Filesystem.changes`; a file written with the bytes it had is not changed.

@@ -6,8 +6,8 @@ from typing import final
 
 from ..errors import SnapshotError
 from .nodes import Directory
-from .savepoints import Mark
 from .touched import Period, TouchedLog
+from .write_log import MemoryMark
 
 
 @final
@@ -19,7 +19,7 @@ class MemorySnapshot:
 
     __slots__ = ("_log", "_period", "_root", "mark")
 
-    def __init__(self, root: Directory, log: TouchedLog, period: Period, mark: Mark | None) -> None:
+    def __init__(self, root: Directory, log: TouchedLog, period: Period, mark: MemoryMark | None) -> None:
         self._root: Directory | None = root
         self._log = log
         self._period = period

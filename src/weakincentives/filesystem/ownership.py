@@ -24,13 +24,17 @@ def covers(owner: Owner | None, writer: Owner | None, *, for_all: bool = False) 
 
 @final
 class TouchedPaths:
-    """A set of canonical paths that can be asked whether another one is among, above or below them."""
+    """A set of canonical paths that can be asked whether another one is among, above or below them.
 
-    __slots__ = ("_above", "_paths")
+    `seen` is up to which change they were collected.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_above", "_paths", "seen")
+
+    def __init__(self, seen: int) -> None:
         self._paths: set[str] = set()
         self._above: set[str] = set()
+        self.seen = seen
 
     def add(self, path: str) -> None:
         """One more path."""

@@ -11,41 +11,28 @@ from ..fence import Owner
 from .ownership import TouchedPaths, covers
 
 
-@final
 class Mark:
     """A position that somebody may want to go back to.
 
-    A savepoint recovers after a crash; a bare mark ends with its process. `owner` is whose changes are undone; None
-    stands for everybody's. `manifest` belongs to `watch="scan"`; `opened` (in which order) and `shared` (whether others
-    have changed anything since) belong to files in memory.
+    A savepoint recovers after a crash; a bare mark ends with its process. `owner` is whose changes are undone, with
+    `for_all` those outside of calls as well; None stands for everybody's. `manifest` is only set by `watch="scan"`.
+    `touched` holds the paths of its changes; it is only made when somebody else writes meanwhile.
     """
 
-    __slots__ = (
-        "alive", "for_all", "manifest", "note", "opened", "owner", "position", "savepoint", "shared", "touched",
-        "touched_at",
-    )  # fmt: skip
+    __slots__ = ("alive", "for_all", "manifest", "note", "owner", "position", "savepoint", "touched")
+
+    manifest: Any
+    note: Dropped | None
 
     def __init__(
-        self,
-        position: int,
-        manifest: Any = None,
-        *,
-        savepoint: bool = False,
-        owner: Owner | None = None,
-        for_all: bool = False,
+        self, position: int, savepoint: bool = False, owner: Owner | None = None, for_all: bool = False
     ) -> None:
         self.position = position
-        self.manifest = manifest
         self.savepoint = savepoint
         self.owner = owner
         self.for_all = for_all
         self.alive = True
-        self.note: Dropped | None = None
-        self.opened = 0
-        self.shared = False
-        # The paths of its changes up to some moment; only made when somebody else writes meanwhile.
         self.touched: TouchedPaths | None = None
-        self.touched_at: tuple[int, int] = (0, 0)
 
     def covers(self, writer: Owner | None) -> bool:
         """Whether a change of that writer is undone with it."""
@@ -98,8 +85,8 @@ class Savepoints:
     def push(self, mark: Mark) -> HostSnapshot:
         """One more, the newest."""
         snapshot = HostSnapshot(mark, self.dropped)
-        mark.note = Dropped(snapshot, self.dropped.append)
-        mark.note.mark = mark
+        note = mark.note = Dropped(snapshot, self.dropped.append)
+        note.mark = mark
         self.live.append(mark)  # last: interrupted before, there is nothing to release
         return snapshot
 

@@ -53,7 +53,9 @@ class ScanTransactions(Transactions):
                     if not self._open:
                         self._open = True
                         self.disk.acquire()
-                    taken = self._scans.push(Mark(self._mirror.length, manifest, savepoint=savepoint))
+                    mark = Mark(self._mirror.length, savepoint)
+                    mark.manifest = manifest
+                    taken = self._scans.push(mark)
                     self._mark()
                 except JournalError:
                     raise

@@ -64,13 +64,13 @@ class Transactions:
             self.tidy()
             owner = current_owner()
             for_all = owner is not None and any(mark.for_all and mark.owner is owner for mark in self._savepoints.live)
-            return self.step(Mark(self.undo.position, owner=owner, for_all=for_all))
+            return self.step(Mark(self.undo.position, False, owner, for_all))
 
     def savepoint(self, owner: Owner | None, *, for_all: bool) -> HostSnapshot:
         """A position that a crash goes back to as well."""
         with self.lock:
             self.tidy()
-            return self.step(Mark(self.undo.position, savepoint=True, owner=owner, for_all=for_all))
+            return self.step(Mark(self.undo.position, True, owner, for_all))
 
     def restore(self, snapshot: object) -> None:
         """Go back; when it raised `JournalError` it is owed, and may be called again."""
@@ -299,7 +299,7 @@ class Writing:
         """From here on it takes more than one step, so a crash must undo the first ones."""
         all_ = self._transactions
         all_.undo.recording = True
-        self._snapshot = all_.step(Mark(all_.undo.position, savepoint=True))
+        self._snapshot = all_.step(Mark(all_.undo.position, True))
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         all_ = self._transactions

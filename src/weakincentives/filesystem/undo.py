@@ -52,7 +52,16 @@ class UndoLog:
     """
 
     __slots__ = (
-        "_base", "_disk", "_fresh", "_garbage", "_generation", "_reversal", "entries", "owed", "recording", "writer"
+        "_base",
+        "_disk",
+        "_fresh",
+        "_garbage",
+        "_reversal",
+        "_watched",
+        "entries",
+        "owed",
+        "recording",
+        "writer"
     )  # fmt: skip
 
     def __init__(self, disk: Disk) -> None:
@@ -61,7 +70,7 @@ class UndoLog:
         self._base = 0
         self._fresh: dict[str, Owner | None] = {}
         self._garbage: list[str] = []
-        self._generation = 0
+        self._watched: list[Mark] = []  # whose touched paths are complete; none of them after something was undone
         self.entries: list[Change] = []
         self.owed: list[Mark] = []
         self.recording = False
@@ -78,15 +87,16 @@ class UndoLog:
 
     def touched(self, mark: Mark) -> TouchedPaths:
         """The paths of the changes that the mark covers."""
-        found, (seen, generation) = mark.touched, mark.touched_at
-        if found is None or generation != self._generation:
-            found, seen = TouchedPaths(), mark.position
-        for change in self.entries[max(seen - self._base, 0) :]:
+        found = mark.touched
+        if found is None or found.seen > self.position or mark not in self._watched:
+            found = mark.touched = TouchedPaths(mark.position)
+            self._watched.append(mark)
+        for change in self.entries[max(found.seen - self._base, 0) :]:
             if not change.undone and mark.covers(change.owner):
                 found.add(change.record.path)
                 if change.record.target:
                     found.add(change.record.target)
-        mark.touched, mark.touched_at = found, (self.position, self._generation)
+        found.seen = self.position
         return found
 
     def _own(self, mark: Mark) -> list[Change]:
@@ -205,7 +215,7 @@ class UndoLog:
             change.void = True
             if not holders:
                 change.undone = True
-                self._generation += 1
+                self._watched.clear()
                 self._garbage.append(change.record.image)
         journal.sync()
         self._purge()
@@ -215,6 +225,7 @@ class UndoLog:
         done, self.entries = self.entries, []
         self._base += len(done)
         self._fresh.clear()
+        self._watched.clear()
         self._garbage += [change.record.image for change in done]
         try:
             self._disk.journal.sync()
@@ -244,7 +255,7 @@ class UndoLog:
         try:
             self.mend()
             self._fresh.clear()
-            self._generation += 1
+            self._watched.clear()
             if own:
                 self._reopen(own)
             while own:

@@ -27,68 +27,91 @@ class Write(NamedTuple):
 
 
 @final
+class MemoryMark(Mark):
+    """A mark of files in memory: `opened` says in which order, `shared` whether others have changed anything since."""
+
+    __slots__ = ("opened", "shared")
+
+    opened: int
+    shared: bool
+
+
+@final
 class WriteLog:
     """The open savepoints of one filesystem and the writes since the oldest of them. Used under its lock.
 
     A write that was undone with its savepoint leaves a gap, so that positions stay valid; the log is empty again when
-    the last savepoint has gone. `_bare` are the bare snapshots that were taken meanwhile, `_moment` counts all of them.
+    the last savepoint has gone. `_bare` are the bare snapshots that were taken meanwhile, `_count` counts all of them.
     """
 
-    __slots__ = ("_bare", "_fresh", "_moment", "_writes", "open")
+    __slots__ = ("_bare", "_count", "_fresh", "_writer", "_writes", "open")
 
     def __init__(self) -> None:
         self._writes: list[Write | None] = []
         self._fresh: dict[str, Owner | None] = {}
-        self._moment = 0
-        self._bare: list[Mark] = []
-        self.open: list[Mark] = []
+        self._writer: Owner | None = None
+        self._count = 0
+        self._bare: list[MemoryMark] = []
+        self.open: list[MemoryMark] = []
 
-    def begin(self, owner: Owner | None, *, for_all: bool = False, savepoint: bool = True) -> Mark:
-        """One more savepoint, or a bare snapshot while there are any."""
-        if self.open:
-            self.prune()
-            for_all = for_all or (not savepoint and any(mark.for_all and mark.owner is owner for mark in self.open))
-        mark = Mark(self.boundary(), savepoint=savepoint, owner=owner, for_all=for_all)
-        self._moment += 1
-        mark.opened = self._moment
-        (self.open if savepoint else self._bare).append(mark)
-        return mark
-
-    def boundary(self) -> int:
-        """Where the next write will be; from here on what was at a path is kept again."""
+    def begin(self, owner: Owner | None, for_all: bool) -> MemoryMark:
+        """One more savepoint."""
         if self._fresh:
             self._fresh.clear()
-        return len(self._writes)
+        mark = MemoryMark(len(self._writes), True, owner, for_all)
+        mark.shared = False
+        self._count = mark.opened = self._count + 1
+        self.open.append(mark)
+        return mark
+
+    def begin_bare(self, owner: Owner | None) -> MemoryMark:
+        """A bare snapshot while there are savepoints."""
+        self._fresh.clear()
+        for_all = any(mark.for_all and mark.owner is owner for mark in self.open)
+        mark = MemoryMark(len(self._writes), False, owner, for_all)
+        mark.shared = False
+        self._count = mark.opened = self._count + 1
+        self._bare.append(mark)
+        return mark
+
+    def end(self, mark: MemoryMark) -> None:
+        """The savepoint was released."""
+        mark.alive = False
+        if self.open and self.open[-1] is mark:  # nearly always
+            self.open.pop()
+        self.prune()
 
     def prune(self) -> None:
         """Forget savepoints that were released or dropped, and with the last of them all writes."""
-        open_ = self.open
-        while open_ and not open_[-1].alive:  # nearly always the newest
-            open_.pop()
-        if open_ and not all(mark.alive for mark in open_):
-            self.open = [mark for mark in open_ if mark.alive]
-        elif not open_ and (self._writes or self._bare):
+        for mark in self.open:
+            if not mark.alive:
+                self.open = [mark for mark in self.open if mark.alive]
+                break
+        if not self.open:
             self._writes.clear()
             self._bare.clear()
             self._fresh.clear()
 
-    def check(self, *paths: str) -> None:
-        """Raise `ConflictError` when an open call that is not the writer's has changed one of the paths."""
-        self.prune()
-        writer = current_owner()
+    def claim(self, *paths: str) -> None:
+        """Begin a write; `ConflictError` when an open call that is not the writer's has changed one of the paths."""
+        writer = self._writer = current_owner()
         for mark in self.open:
-            if not mark.covers(writer):
+            if not mark.alive:  # dropped, at whatever moment
+                self.prune()
+                return self.claim(*paths)
+            if mark.owner is not writer and not mark.covers(writer):
                 touched = self._touched(mark)
                 for path in paths:
                     if touched.overlaps(path):
                         raise conflict(path, mark.owner)
+        return None
 
-    def note(self, root: Directory, path: str, *, goes: bool = False) -> None:
+    def note(self, root: Directory, path: str, goes: bool = False) -> None:
         """What is at the path in that root is about to be replaced; `goes` when it is deleted or moved."""
-        writer = current_owner()
+        writer = self._writer
         recording = False
         for mark in self.open:
-            if mark.covers(writer):
+            if mark.owner is writer or mark.covers(writer):
                 recording = True
             else:
                 mark.shared = True
@@ -101,39 +124,47 @@ class WriteLog:
         if goes:
             self._fresh.clear()
 
-    def own(self, mark: Mark) -> list[Write]:
+    def own(self, mark: MemoryMark) -> list[Write]:
         """What the mark covers and has not been undone, oldest first."""
         since = [write for write in self._writes[mark.position :] if write is not None]
         return [write for write in since if mark.covers(write.owner)]
 
-    def forget(self, mark: Mark) -> None:
-        """What the savepoint covers was undone: it is in no root but in older snapshots'."""
-        self.boundary()
-        undone = False
-        for index in range(mark.position, len(self._writes)):
-            write = self._writes[index]
-            if write is not None and mark.covers(write.owner):
-                self._writes[index] = None
-                undone = True
-        while len(self._writes) > mark.position and self._writes[-1] is None:
-            self._writes.pop()
+    def forget(self, mark: MemoryMark) -> None:
+        """What the savepoint covers was undone: it is in no root but in those of newer snapshots."""
+        writes = self._writes
+        self._fresh.clear()
+        count = len(writes)
+        if mark.shared:
+            for index in range(mark.position, count):
+                write = writes[index]
+                if write is not None and mark.covers(write.owner):
+                    writes[index] = None
+            while len(writes) > mark.position and writes[-1] is None:
+                writes.pop()
+        else:
+            del writes[mark.position :]
+        mark.touched = None
+        if len(self.open) > 1 or self._bare:
+            self._note_undone(mark, undone=count > mark.position)
+
+    def _note_undone(self, mark: MemoryMark, *, undone: bool) -> None:
         self._bare = [bare for bare in self._bare if bare.alive]
         for other in (*self.open, *self._bare):
             other.position = min(other.position, len(self._writes))
-            other.touched, other.touched_at = None, (0, 0)
+            other.touched = None
             if other.opened > mark.opened:
                 other.shared = other.shared or undone
                 if not other.savepoint and mark.covers(other.owner):
                     other.alive = False
 
-    def _touched(self, mark: Mark) -> TouchedPaths:
+    def _touched(self, mark: MemoryMark) -> TouchedPaths:
         found = mark.touched
         if found is None:
-            found = mark.touched = TouchedPaths()
-        for write in self._writes[max(mark.position, mark.touched_at[0]) :]:
+            found = mark.touched = TouchedPaths(mark.position)
+        for write in self._writes[found.seen :]:
             if write is not None and mark.covers(write.owner):
                 found.add(write.path)
-        mark.touched_at = (len(self._writes), 0)
+        found.seen = len(self._writes)
         return found
 
 
@@ -144,4 +175,4 @@ def without(root: Directory, writes: list[Write]) -> Directory:
     return root
 
 
-__all__ = ["Write", "WriteLog", "without"]
+__all__ = ["MemoryMark", "Write", "WriteLog", "without"]
