@@ -234,6 +234,7 @@ def test_one_that_says_it_failed_in_the_end_may_be_tried_again(end: Callable[[],
         over(ledger)
         assert ledger.entries() == []
         stuck.end = lambda: ToolResult.ok(Receipt(2))
+    with executor(stuck.sync, ledger, timeout=30.0) as run:
         assert run.execute(refund()).outcome == "succeeded"
 
 
@@ -272,6 +273,7 @@ def test_retry_waits_for_the_end_too(ledger: Ledger) -> None:
         over(ledger)
         assert ledger.entries() == []
         stuck.end = lambda: ToolResult.ok(Receipt(2))
+    with executor(stuck.sync, ledger, timeout=30.0) as run:
         assert run.execute(refund()).outcome == "succeeded"
     assert stuck.effects == ["A", "A"]
 

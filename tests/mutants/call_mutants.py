@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 _POLICIES = ("tests/runtime/test_policies_locked.py",)
 _LIMITS = ("tests/runtime/test_step_limits.py",)
 _LATE = ("tests/runtime/test_late_undo.py", "tests/runtime/test_locks.py")
+_FOLDS = ("tests/runtime/test_log_folds.py",)
 _FAILED = ("tests/runtime/test_failed_undo.py",)
 _AROUND = ("tests/guarantees/test_g4_ways_around.py",)
 
@@ -74,8 +75,8 @@ MUTANTS = [
     ),
     Mutant(
         "a snapshot forgets the call it was taken in",
-        "runtime/transactions.py",
-        "return _take(session, context_of(resources), tag, _guard_here(session, resources))",
+        "runtime/snapshots.py",
+        "return _take(session, context_of(resources), tag, guard_here(session, resources))",
         "return _take(session, context_of(resources), tag)",
         _LATE,
     ),
@@ -99,6 +100,34 @@ MUTANTS = [
         "    if around is None:\n        _record(event, run, savepoint)\n",
         "    if True:\n        _record(event, run, savepoint)\n",
         _LATE,
+    ),
+    Mutant(
+        "an undone call does not name those inside it",
+        "runtime/nesting.py",
+        "() if event.success else tuple(inner)",
+        "()",
+        _FOLDS,
+    ),
+    Mutant(
+        "a kept call does not say so to the one around it",
+        "runtime/nesting.py",
+        "if outer is not None and savepoint.is_inside(outer):",
+        "if False:",
+        _FOLDS,
+    ),
+    Mutant(
+        "what a transaction undid is not on record",
+        "runtime/nesting.py",
+        "    if calls:\n",
+        "    if False:\n",
+        _FOLDS,
+    ),
+    Mutant(
+        "an event does not name the call around it",
+        "runtime/nesting.py",
+        "within = None if outer is None else _event_id_of(outer)",
+        "within = None",
+        _FOLDS,
     ),
     Mutant(
         "what could not be undone is released",

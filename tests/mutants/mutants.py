@@ -263,8 +263,8 @@ MUTANTS = [
     Mutant(
         "subscribers hear before the undo",
         "runtime/settle.py",
-        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run)\n",
-        "    event = _event(call, params, ran, text, changes, admitted.started, run)\n"
+        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n",
+        "    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n"
         "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n",
     ),
     Mutant(
