@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any, final
 
 from .errors import ReadOnlyError, StaleCallError
+from .interrupts import Shield, current_shield
 
 Guard = AbstractContextManager[object, None]
 """What a handle enters around each write; entering raises when the write is not allowed."""
@@ -25,14 +26,16 @@ class Owner:
     """Stands for one savepoint: the writes made inside it are its own. Compared by identity.
 
     `around` is the owner it is nested in. `holder` is the savepoint while that is open, and None before and after:
-    dropping it at the end leaves no reference cycle behind.
+    dropping it at the end leaves no reference cycle behind. `ended` is set when a tool call ended before its
+    handler did: to the locks of what took part in it.
     """
 
-    __slots__ = ("around", "holder")
+    __slots__ = ("around", "ended", "holder")
 
     def __init__(self, around: Owner | None = None) -> None:
         self.around = around
         self.holder: Any = None
+        self.ended: tuple[Any, ...] = ()
 
     def inside(self, other: Owner) -> bool:
         """Whether this is `other`, or nested in it."""
@@ -71,7 +74,9 @@ class Fence:
         owner: what writes inside the fence belong to, unless they are made in a savepoint nested in it.
     """
 
-    __slots__ = ("_around", "_entered", "_lock", "_owner", "_reason")
+    __slots__ = ("_around", "_entered", "_lock", "_owner", "_reason", "_shield")
+
+    _shield: Shield
 
     def __init__(self, around: Guard | None = None, owner: Owner | None = None) -> None:
         self._around = around
@@ -81,31 +86,44 @@ class Fence:
         self._reason: str | None = None
 
     def __enter__(self) -> None:
-        if self._around is not None:
-            self._around.__enter__()
-        self._lock.acquire()
-        if self._reason is not None:
+        shield = current_shield()
+        shield.depth += 1  # a write is our own code: an interrupt waits until the fence is left
+        try:
+            if self._around is not None:
+                self._around.__enter__()
+            self._lock.acquire()
+            if self._reason is not None:
+                self._lock.release()
+                if self._around is not None:
+                    self._around.__exit__(None, None, None)
+                raise StaleCallError(  # noqa: TRY301 - once more in a function it would cost every write
+                    f"This call is over ({self._reason}), so its handle changes nothing any more. "
+                    "Do all work before the handler returns."
+                )
+            self._shield = shield  # whoever holds the lock, through all of its entries
+            owner = self._owner
+            if owner is not None:
+                current = current_owner()
+                is_own = current is owner or (current is not None and current.inside(owner))
+                self._entered.append(None if is_own else _current.set(owner))
+        except BaseException:
+            shield.depth -= 1
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        shield = self._shield
+        try:
+            if self._owner is not None:
+                before = self._entered.pop()
+                if before is not None:
+                    _current.reset(before)
             self._lock.release()
             if self._around is not None:
                 self._around.__exit__(None, None, None)
-            raise StaleCallError(
-                f"This call is over ({self._reason}), so its handle changes nothing any more. "
-                "Do all work before the handler returns."
-            )
-        owner = self._owner
-        if owner is not None:
-            current = current_owner()
-            is_own = current is owner or (current is not None and current.inside(owner))
-            self._entered.append(None if is_own else _current.set(owner))
-
-    def __exit__(self, *exc: object) -> None:
-        if self._owner is not None:
-            before = self._entered.pop()
-            if before is not None:
-                _current.reset(before)
-        self._lock.release()
-        if self._around is not None:
-            self._around.__exit__(None, None, None)
+            while shield.noted and shield.depth == 1:
+                shield.deliver()
+        finally:
+            shield.depth -= 1
 
     @property
     def closed(self) -> bool:

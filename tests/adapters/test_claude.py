@@ -41,7 +41,7 @@ from weakincentives.prompt import (
 )
 from weakincentives.results import ToolResult
 from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
-from weakincentives.testing import call, say
+from weakincentives.testing import ScriptedAdapter, call, say
 
 WINK = "mcp__wink__"
 
@@ -442,6 +442,21 @@ def test_an_earlier_conversation_is_told_as_text(tmp_path: Path) -> None:
     assert "My name is Ada." in said
     assert "Who again?" in said
     assert len(second.history.messages) == 4
+
+
+def test_a_call_that_was_left_open_is_told_as_it_is(tmp_path: Path) -> None:
+    """Of a call that a history left open the model reads what the log knows of it, or that nobody knows."""
+    session = Session()
+    manual = ScriptedAdapter([call("keep", text="a"), call("keep", text="b")], manual=True)
+    step = manual.evaluate(_prompt(KEEP), session)
+    step.tool_calls[0].execute()
+    with LoopbackServer(say("Both.")) as server:
+        response = _adapter(server, tmp_path).evaluate(_prompt(KEEP), session, history=step.history)
+        said = str(server.received[0].body["messages"])
+    assert said.count("Kept.") == 1
+    assert said.count("is unknown: the conversation was interrupted") == 1
+    _all_answered(response.history)
+    assert [event.outcome for event in session[ToolInvoked].all()] == ["succeeded", "unknown"]
 
 
 def test_an_evaluation_inside_a_running_event_loop(tmp_path: Path) -> None:

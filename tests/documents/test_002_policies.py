@@ -5,7 +5,7 @@ import time
 from weakincentives.filesystem import Filesystem
 from weakincentives.filesystem.memory import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
-from weakincentives.prompt.policy import evaluate_policies
+from tests.policies import asked
 from weakincentives.resources import ResourceRegistry
 
 
@@ -54,9 +54,9 @@ def test_rate_limiting_and_quotas():
     context = ToolContext()
     (policy,) = section.policies
     for _ in range(10):
-        assert evaluate_policies((policy,), "api_call", None, context) is None
+        assert asked((policy,), "api_call", None, context) is None
         context.session.dispatch(ToolInvoked(tool_name="api_call", success=True, timestamp=time.time()))
-    assert evaluate_policies((policy,), "api_call", None, context) == (
+    assert asked((policy,), "api_call", None, context) == (
         "Rate limit exceeded: 10 calls to api_call in last minute\n"
         "Maximum: 10 calls per minute\n"
         "Wait 60 seconds before retrying\n"
@@ -163,10 +163,10 @@ def test_custom_policies():
 
     context = ToolContext()
     policy = QuotaPolicy(max_calls=1)
-    assert evaluate_policies((policy,), "any", None, context) is None
+    assert asked((policy,), "any", None, context) is None
     context.session.dispatch(ToolInvoked(tool_name="any", success=True))
     assert (
-        evaluate_policies((policy,), "any", None, context) == "Quota exceeded: 1/1 calls used\nRefused by QuotaPolicy."
+        asked((policy,), "any", None, context) == "Quota exceeded: 1/1 calls used\nRefused by QuotaPolicy."
     )
 
     from weakincentives.prompt import QuotaPolicy as BuiltIn
@@ -201,7 +201,7 @@ def test_key_behaviors():
     )
 
     context = ToolContext()
-    ask = lambda: evaluate_policies(section.policies, "deploy", None, context)
+    ask = lambda: asked(section.policies, "deploy", None, context)
     assert ask().endswith("Refused by SequentialDependencyPolicy.")
     context.session.dispatch(ToolInvoked(tool_name="other", success=True))
     assert ask().endswith("Refused by QuotaPolicy.")

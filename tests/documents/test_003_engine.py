@@ -31,7 +31,10 @@ class Note:
 
 
 def test_runtime_dispatch():
-    """The numbered list, in its order: each step is seen to come after the one before it."""
+    """The numbered list, in its order: each step is seen to come after the one before it.
+
+    But for the policies: they are asked inside the savepoint, under its locks, so that what they saw stays true.
+    """
     order = []
 
     class Policy:
@@ -66,13 +69,13 @@ def test_runtime_dispatch():
 
     executor.execute(ToolCall("1", "work", '{"path": "x"}'))
     assert order == [
-        "policy check of Params(path='x')", "snapshot", "handler execution with CallContext", "policy update",
+        "snapshot", "policy check of Params(path='x')", "handler execution with CallContext", "policy update",
         "telemetry", "release",
     ]
     order.clear()
     executor.execute(ToolCall("2", "work", '{"path": "fail"}'))
     assert order == [
-        "policy check of Params(path='fail')", "snapshot", "handler execution with CallContext",
+        "snapshot", "policy check of Params(path='fail')", "handler execution with CallContext",
         "restore on failure", "telemetry", "release",
     ]
     order.clear()

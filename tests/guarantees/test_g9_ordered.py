@@ -198,7 +198,7 @@ def test_a_read_only_call_settles_like_any_other() -> None:
     assert reply.text == "OK\n0"
     assert turns.world.session[Note].count() == 2
     turns.world.session.dispatcher.subscribe(ToolInvoked, refuse)
-    (reply,) = turns.run(calls_of([("read", "")]), asynchronous=False)
+    (reply,) = turns.run([ToolCall("another", "read", {})], asynchronous=False)
     assert reply.outcome == "undone"
     assert turns.world.session[Note].count() == 2
 

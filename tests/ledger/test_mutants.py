@@ -32,6 +32,12 @@ TESTS = {
     "powercut": ["tests/ledger/test_powercut.py", "-k", "test_no_claim_is_lost"],
     "engine": ["tests/guarantees/test_g5_once.py"],
     "values": ["tests/ledger/test_values.py"],
+    "abandoned": ["tests/guarantees/test_g5_abandoned.py"],
+    "keys": ["tests/guarantees/test_g5_keys.py"],
+    "canonical": ["tests/prompt/test_canonical.py"],
+    "types": ["tests/prompt/test_key_types.py"],
+    "recall": ["tests/ledger/test_recall.py"],
+    "upgrade": ["tests/ledger/test_upgrade.py"],
 }
 
 CLAIMS, SQL, SQLITE, FILE = f"{LEDGER}/claims.py", f"{LEDGER}/sql.py", f"{LEDGER}/sqlite.py", f"{LEDGER}/sqlite_file.py"
@@ -41,13 +47,15 @@ MEMORY, POSTGRES, VALUES, ONCE = (
     f"{LEDGER}/values.py",
     "runtime/once.py",
 )
+EFFECT, RUNNING, ROWS = f"{LEDGER}/effect.py", f"{LEDGER}/running.py", f"{LEDGER}/rows.py"
+CANONICAL, WATCH, KEYS = "prompt/canonical.py", "runtime/handler_watch.py", "runtime/effect_keys.py"
 
 MUTANTS = {
     "the lease is not checked": Mutant(CLAIMS, '"busy" if lease_left > 0 else "abandoned"', '"busy"'),
     "the lease counts as run out": Mutant(CLAIMS, '"busy" if lease_left > 0 else "abandoned"', '"abandoned"'),
     "an abandoned call runs again": Mutant(CLAIMS, 'else "abandoned"', 'else "run"'),
     "doubt runs again": Mutant(CLAIMS, 'return "doubt"', 'return "run"'),
-    "params are not compared": Mutant(CLAIMS, "if not same_params:", "if False:"),
+    "params are not compared": Mutant(CLAIMS, "if not same_call:", "if False:"),
     "successes never expire": Mutant(CLAIMS, 'if state == "succeeded" and expired:', "if False:"),
     "finish does not compare the token": Mutant(
         SQL, "AND token = :token AND state IN ('started', 'unknown')", "AND state IN ('started', 'unknown')"
@@ -106,15 +114,68 @@ MUTANTS = {
     "replays are untyped": Mutant(VALUES, 'if text is not None and name == "" and _declares(declared):', "if False:"),
     "successes are not recorded": Mutant(ONCE, "return await self._succeeded(held, ran)", "return ran", tests="engine"),
     "failures are not forgotten": Mutant(ONCE, "await self._in_ledger(held.forget)\n                return ran", "return ran", tests="engine"),
-    "crashes are forgotten": Mutant(ONCE, "if ran.outcome in _SAID_SO or", "if True or", tests="engine"),
+    "crashes are forgotten": Mutant(ONCE, "return ran.outcome in _SAID_SO or", "return True or", tests="engine"),
     "a lost lease is ignored silently": Mutant(ONCE, 'why = "it took longer', 'return ran\n            why = "it took longer', tests="engine"),
-    "all sessions are one": Mutant(ONCE, 'run.session_id if config.scope == "session" else ""', '""', tests="engine"),
-    "every key conflicts": Mutant(ONCE, 'config.strategy == "custom")', "True)", tests="engine"),
+    "all sessions are one": Mutant(KEYS, 'run.session_id if config.scope == "session" else ""', '""', tests="engine"),
+    "every key conflicts": Mutant(KEYS, 'config.strategy == "custom" and digest != "")', "True)", tests="engine"),
     "half a handler stays": Mutant(ONCE, "savepoint.start_over()", "pass", tests="engine"),
     "a cancelled claim stays": Mutant(ONCE, "ledger.forget(asked.effect_id, made[0].token)", "pass", tests="engine"),
-    "the lease is shorter than the timeout": Mutant(ONCE, " + (tool.timeout or 0.0)", "", tests="engine"),
+    "the lease is shorter than the timeout": Mutant(KEYS, " + (tool.timeout or 0.0)", "", tests="engine"),
     "duplicates wait for ever": Mutant(ONCE, "if left <= 0:", "if left <= -5:", tests="engine"),
     "doubt is taken for absence": Mutant(ONCE, '        if result.success:\n            return await', '        if True:\n            return await', tests="engine"),
+    "tools share rows": Mutant(CLAIMS, 'return of_row in ("", tool_name)', "return True"),
+    "a row without a name is nobody's": Mutant(CLAIMS, 'return of_row in ("", tool_name)', "return of_row == tool_name"),
+    "another tool's effect is recorded over": Mutant(
+        SQL, "if not is_same_tool(row.tool_name, tool_name):\n                    raise", "if False:\n                    raise"
+    ),
+    "memory: another tool's effect is recorded over": Mutant(
+        MEMORY, "if not is_same_tool(row.tool_name, tool_name):\n                    raise",
+        "if False:\n                    raise", tests="memory",
+    ),
+    "a ttl may leave the calendar": Mutant(EFFECT, "ttl is None or ttl > MAX_TTL", "ttl is None"),
+    "expired successes are found": Mutant(SQL, "row is None or row.expired else row.entry()", "row is None else row.entry()"),
+    "the claim of an abandoned handler is dropped": Mutant(
+        ONCE, "ran.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held))", "False", tests="abandoned"
+    ),
+    "a handler that still runs is not remembered": Mutant(RUNNING, "    _running[key] = held\n", "", tests="abandoned"),
+    "an abandoned handler's lease is not extended": Mutant(RUNNING, "        held.beat()\n", "        pass\n", tests="abandoned"),
+    "a claim is let go before the end is recorded": Mutant(
+        RUNNING, "        settle()\n", "        _running.pop(key, None)\n        Event().wait(0.3)\n        settle()\n", tests="abandoned",
+    ),
+    "a late success is not recorded": Mutant(
+        ONCE, '        if real.outcome == "succeeded":\n            held.finish', '        if False:\n            held.finish',
+        tests="abandoned",
+    ),
+    "a late failure is not forgotten": Mutant(
+        ONCE, "        elif self._nothing_happened(real):\n            held.forget()", "        elif False:\n            held.forget()",
+        tests="abandoned",
+    ),
+    "async handlers are not watched": Mutant(WATCH, "return self.awaited(result)", "return result", tests="abandoned"),
+    "keys are made of JSON": Mutant(
+        "prompt/idempotency.py", "sha256(canonical(params))", 'sha256(__import__("weakincentives.serde").serde.dump_json(params).encode())',
+        tests="keys",
+    ),
+    "sets keep their order": Mutant(CANONICAL, "sorted(map(_encode, value))", "map(_encode, value)", tests="canonical"),
+    "exponents of decimals count": Mutant(CANONICAL, 'short = text.rstrip("0")', "short = text", tests="canonical"),
+    "decimals are rounded": Mutant(
+        CANONICAL, "sign, digits, exponent = value.as_tuple()", "sign, digits, exponent = value.normalize().as_tuple()", tests="canonical"
+    ),
+    "zones count": Mutant(CANONICAL, "str((value - _EPOCH) // _MICROSECOND).encode()", "value.isoformat().encode()", tests="canonical"),
+    "parts have no length": Mutant(CANONICAL, '        made.append(len(part).to_bytes(8, "big"))\n', "", tests="canonical"),
+    "classes of records do not count": Mutant(CANONICAL, "        parts = [head]\n", '        parts = [b""]\n', tests="canonical"),
+    "classes of enums do not count": Mutant(CANONICAL, "(_text(type(value).__qualname__), _text(value.name))", "(_text(value.name),)", tests="canonical"),
+    "secrets all look alike": Mutant(CANONICAL, "_encode(value.get_secret_value())", "_text(str(value))", tests="canonical"),
+    "extra fields do not count": Mutant(CANONICAL, "        if more:\n", "        if False:\n", tests="canonical"),
+    "any class will do": Mutant("prompt/key_types.py", "if isinstance(cls, type) and cls not in _UNIONS and not _is_known(cls):", "if False:", tests="types"),
+    "former keys are not looked up": Mutant(ONCE, "if ledger.former_keys else None\n        if former is None:", "if False else None\n        if former is None:", tests="upgrade"),
+    "inexact former keys are believed": Mutant(ONCE, "former is not None and not former.exact", "False", tests="upgrade"),
+    "the release before may claim": Mutant(
+        ROWS, "key_form      INTEGER NOT NULL, ", "key_form      INTEGER, ", tests="upgrade"
+    ),
+    "texts are taken at their word": Mutant(
+        "runtime/redaction.py", "    text = text_of(error)[:_MAX_CHARS]\n", "    text = str(error)[:_MAX_CHARS]\n", tests="keys"
+    ),
+    "the ledger recalls what another call did": Mutant("runtime/recall.py", "return same_params and", "return True or", tests="recall"),
     "replays are undone": Mutant("runtime/call.py", 'frozenset({"succeeded", "replayed"})', 'frozenset({"succeeded"})', tests="engine"),
 }  # fmt: skip
 

@@ -124,8 +124,8 @@ def test_a_ledger_of_the_future_is_refused(postgres: str) -> None:
     """An older WINK would not know what the rows mean."""
     PostgresEffectLedger(postgres).close()
     with connect(postgres) as other:
-        other.execute("UPDATE wink_ledger SET version = 2")
-    with pytest.raises(LedgerError, match="has version 2, but this WINK knows versions up to 1"):
+        other.execute("UPDATE wink_ledger SET version = 3")
+    with pytest.raises(LedgerError, match="has version 3, but this WINK knows versions up to 2"):
         PostgresEffectLedger(postgres)
 
 

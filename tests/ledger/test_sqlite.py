@@ -46,7 +46,7 @@ def test_it_is_durable(path: Path) -> None:
             for name in ("journal_mode", "synchronous", "application_id", "user_version", "busy_timeout")
         }
     assert values == {
-        "journal_mode": "wal", "synchronous": 2, "application_id": 0x57494E4B, "user_version": 1, "busy_timeout": 0,
+        "journal_mode": "wal", "synchronous": 2, "application_id": 0x57494E4B, "user_version": 2, "busy_timeout": 0,
     }  # fmt: skip
     with SqliteEffectLedger(path) as ledger:
         assert isinstance(claim(ledger), Busy)
@@ -94,9 +94,9 @@ def test_a_ledger_of_the_future_is_refused(path: Path) -> None:
     """An older WINK would not know what the rows mean."""
     SqliteEffectLedger(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(LedgerError, match="has version 2, but this WINK knows versions up to 1"):
+    with pytest.raises(LedgerError, match="has version 3, but this WINK knows versions up to 2"):
         SqliteEffectLedger(path)
 
 

@@ -203,7 +203,7 @@ def test_cancelling_arun_undoes_the_open_calls() -> None:
 
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
 from dataclasses import dataclass
 from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
@@ -211,6 +211,7 @@ from weakincentives.runtime import MainLoop, MainLoopConfig, Session, ToolInvoke
 from weakincentives.testing import ScriptedAdapter, call
 
 root, concurrency = sys.argv[1], int(sys.argv[2])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # under nohup it would be ignored
 
 def stick(params: None, *, context: ToolContext) -> ToolResult[str]:
     context.filesystem.write(context.session.tags["request"] + "/half.txt", "half done")

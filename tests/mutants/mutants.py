@@ -6,19 +6,14 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """One fault: in `file`, `old` (which occurs exactly once) becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-
+from tests.mutants import answer_mutants, call_mutants, interrupt_mutants, session_mutants
+from tests.mutants.mutant import Mutant
 
 MUTANTS = [
+    *call_mutants.MUTANTS,
+    *answer_mutants.MUTANTS,
+    *interrupt_mutants.MUTANTS,
+    *session_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",
@@ -28,70 +23,70 @@ MUTANTS = [
     ),
     Mutant(
         "the session is not restored",
-        "runtime/transactions.py",
-        'interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)',
+        "runtime/participants.py",
+        'interrupt = _attempt(causes, "session", restore_session, log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
         "resources are not restored",
-        "runtime/transactions.py",
-        "    for part, taken in reversed(snapshot.parts):\n        step",
-        "    for part, taken in ():\n        step",
+        "runtime/participants.py",
+        "    for part, taken in reversed(parts):\n        known",
+        "    for part, taken in ():\n        known",
     ),
     Mutant(
         "the first participant that fails ends the round",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n            return',
         '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n'
         '            raise RollbackError("1 of 1", causes=causes)\n            return',
     ),
     Mutant(
         "what was born in a failed call stays",
-        "runtime/transactions.py",
-        "if context is not None and context.mark() != snapshot.mark:",
+        "runtime/participants.py",
+        "if context is not None and context.mark() != mark:",
         "if context is None:",
     ),
     Mutant(
         "a failed undo is kept quiet",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         "    if causes:\n        listed",
         "    if causes and False:\n        listed",
     ),
     Mutant(
         "Ctrl-C in a restore is not tried again",
-        "runtime/transactions.py",
+        "runtime/participants.py",
         "    for _ in range(2):\n        try:\n            step()",
         "    for _ in range(1):\n        try:\n            step()",
     ),
     Mutant(
         "closing keeps what nobody decided about",
         "runtime/transactions.py",
-        "            if not self._decided:\n                self.undo()",
-        "            if not self._decided:\n                self.keep()",
+        "                with suppress(StaleCallError):\n                    self.undo()",
+        "                with suppress(StaleCallError):\n                    self.keep()",
     ),
     Mutant(
         "snapshots of resources are never released",
         "runtime/transactions.py",
-        "            if self._parts:\n                _release_parts(self._parts, self._log_extra)",
-        "            if self._parts and False:\n                _release_parts(self._parts, self._log_extra)",
+        "                if self._parts:\n                    release_parts(self._parts, self._log_extra)",
+        "                if self._parts and False:\n                    release_parts(self._parts, self._log_extra)",
     ),
     Mutant(
         "locks are never given back",
         "runtime/transactions.py",
-        "                self._parts = ()\n            self.let_go()",
+        "                self._parts = ()\n                self.let_go()",
         "                self._parts = ()",
     ),
     Mutant(
         "a snapshot that fails leaves the locks taken",
         "runtime/transactions.py",
-        "        except BaseException:\n            self.let_go()\n            raise",
-        "        except BaseException:\n            raise",
+        "            self._decided = True  # nothing was changed yet\n            self.close()\n            raise",
+        "            raise",
     ),
     Mutant(
         "resources take no part",
         "runtime/transactions.py",
-        "                if parts:\n                    self._parts = _snapshots(parts)",
-        "                if not parts:\n                    self._parts = _snapshots(parts)",
+        "                if parts:\n                    self._parts = savepoints_of(",
+        "                if not parts:\n                    self._parts = savepoints_of(",
     ),
     Mutant(
         "validate is not asked",
@@ -109,14 +104,14 @@ MUTANTS = [
     Mutant(
         "the lock of the session is not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
         "in_order([*map(lock_of, parts)])",
     ),
     Mutant(
         "the locks of files are not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(session.owner), *map(lock_of, parts)])",
-        "in_order([lock_of(session.owner)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session))])",
     ),
     Mutant(
         "writers share",
@@ -145,7 +140,7 @@ MUTANTS = [
     ),
     Mutant(
         "files are not fenced",
-        "runtime/contexts.py",
+        "runtime/call_resources.py",
         "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
         "guarded = self._guarded[resource_type] = found",
     ),
@@ -165,14 +160,8 @@ MUTANTS = [
     Mutant(
         "an id may come twice",
         "runtime/parse.py",
-        "if not run.memory.is_new(call_id):",
-        "if not run.memory.is_new(call_id) and False:",
-    ),
-    Mutant(
-        "ids are never forgotten in a new turn",
-        "runtime/run.py",
-        "        self._ids, self._older = {}, {}\n\n",
-        "        pass\n\n",
+        "if refused is not None:",
+        "if refused is not None and not refused.duplicate:",
     ),
     Mutant(
         "a missing id is let through",
@@ -181,9 +170,7 @@ MUTANTS = [
         "if False:",
     ),
     Mutant("a tool without a handler is called", "runtime/parse.py", "if bound.tool.handler is None:", "if False:"),
-    Mutant(
-        "policies are not asked", "runtime/gate.py", "    if bound.policies:\n", "    if bound.policies and False:\n"
-    ),
+    Mutant("policies are not asked", "runtime/gate.py", "if screened.request.bound.policies:", "if False:"),
     Mutant(
         "a refusal of a policy is ignored",
         "runtime/gate.py",
@@ -193,18 +180,18 @@ MUTANTS = [
     Mutant(
         "the deadline is not looked at",
         "runtime/gate.py",
-        "if run.deadline is not None and run.deadline.expired:",
-        "if False:",
+        "    if run.deadline is not None and run.deadline.expired:\n        raise _too_late(request)\n    if run.budget",
+        "    if run.budget",
     ),
     Mutant(
         "repetitions are not stopped",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "repeats >= tool.max_repeats:",
         "repeats > 10 * tool.max_repeats:",
     ),
     Mutant(
         "repetitions are stopped too early",
-        "runtime/gate.py",
+        "runtime/repetitions.py",
         "repeats >= tool.max_repeats:",
         "repeats + 1 >= tool.max_repeats:",
     ),
@@ -252,8 +239,8 @@ MUTANTS = [
     Mutant(
         "the event of an admitted call is not recorded",
         "runtime/settle.py",
-        "    _record(event, run, savepoint)\n",
-        "    savepoint.settled = True\n    if event.success:\n        savepoint.keep()\n",
+        "    if around is None:\n        _record(event, run, savepoint)\n",
+        "    if around is None:\n        savepoint.settled = True\n        if event.success:\n            savepoint.keep()\n",
     ),
     Mutant(
         "the event of a refused call is not recorded",
@@ -276,27 +263,27 @@ MUTANTS = [
     Mutant(
         "subscribers hear before the undo",
         "runtime/settle.py",
-        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run)\n",
-        "    event = _event(call, params, ran, text, changes, admitted.started, run)\n"
+        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n",
+        "    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n"
         "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n",
     ),
     Mutant(
         "the value is not routed",
-        "runtime/settle.py",
-        "        if result.value is not None:\n            run.session.route(result.value)\n",
+        "runtime/accept.py",
+        "        if result.value is not None:\n            session.route(result.value)\n",
         "",
     ),
     Mutant(
         "a failed result is routed",
         "runtime/settle.py",
-        "    if ran.outcome in KEPT:\n        ran, text = _accept(admitted, ran, context, run)\n",
-        '    if ran.outcome in {"succeeded", "failed"}:\n        ran, text = _accept(admitted, ran, context, run)\n',
+        '    text = ""\n    if ran.outcome in KEPT:\n',
+        '    text = ""\n    if ran.outcome in {"succeeded", "failed"}:\n',
     ),
     Mutant(
         "on_result is not called",
-        "runtime/settle.py",
-        "        if bound.policies:\n            notify",
-        "        if not bound.policies:\n            notify",
+        "runtime/accept.py",
+        "        if bound.policies:\n            await notify",
+        "        if not bound.policies:\n            await notify",
     ),
     Mutant(
         "the reply does not say what was undone",
@@ -310,7 +297,7 @@ MUTANTS = [
     Mutant("handles do not end", "runtime/settle.py", "        context.end(ran.outcome)\n", "        pass\n"),
     Mutant(
         "unexpected exceptions are no errors",
-        "runtime/settle.py",
+        "runtime/answers.py",
         'frozenset({"crashed", "undone", "unknown"})',
         'frozenset({"undone", "unknown"})',
     ),
@@ -324,14 +311,14 @@ MUTANTS = [
     Mutant(
         "the savepoint is not closed",
         "runtime/dispatch.py",
-        "    finally:\n        savepoint.close()\n",
+        "    finally:\n        if savepoint is not None:\n            savepoint.close()\n",
         "    finally:\n        pass\n",
     ),
     Mutant(
         "an interrupt in the engine is not undone",
-        "runtime/dispatch.py",
-        "        savepoint.undo()\n        return abort",
-        "        savepoint.keep()\n        return abort",
+        "runtime/settle.py",
+        "        try:\n            savepoint.undo()\n        except RollbackError as failed:",
+        "        try:\n            savepoint.keep()\n        except RollbackError as failed:",
     ),
     Mutant(
         "read-only calls keep to no order",
@@ -346,11 +333,11 @@ MUTANTS = [
         "            pass\n    except OutOfTime:\n        return too_late",
     ),
     # The turn.
-    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and all(", "all("),
+    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and may_", "may_"),
     Mutant(
         "any policy may overlap",
-        "adapters/tool_executor.py",
-        'return getattr(policy, "overlaps", False) is True',
+        "prompt/policy.py",
+        'return all(getattr(policy, "overlaps", False) is True for policy in policies)',
         "return True",
     ),
     Mutant(
@@ -361,14 +348,19 @@ MUTANTS = [
     ),
     # Cut results.
     Mutant("results are not capped", "runtime/reply.py", "if len(text) > tool.max_result_chars:", "if False:"),
-    Mutant("refusals are not capped", "runtime/settle.py", "if len(text) > DEFAULT_MAX_RESULT_CHARS:", "if False:"),
+    Mutant(
+        "refusals are not capped",
+        "runtime/settle.py",
+        "run.cuts.capped_for(name, call_id, refused.text)",
+        "refused.text",
+    ),
     Mutant("texts are kept for ever", "runtime/cuts.py", "while len(self._texts) > 1 and (", "while False and ("),
     # Native tools.
     Mutant(
         "native tools mix",
         "runtime/tracker.py",
-        "if self._is_writing() or not savepoint.open_now():",
-        "if not savepoint.open_now() and False:",
+        "if is_busy or (savepoint is not None and not savepoint.open_now()):",
+        "if savepoint is not None and not savepoint.open_now() and False:",
     ),
     Mutant(
         "a native tool that failed stays",

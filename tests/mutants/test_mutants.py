@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.mutants.mutants import EQUIVALENT, MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.mutants import EQUIVALENT, MUTANTS
 
 import weakincentives
 
@@ -30,7 +32,7 @@ SUITE = [
 """What is run on each mutant, the quickest to notice first."""
 
 
-def run(package: Path, home: Path) -> subprocess.CompletedProcess[str]:
+def run(package: Path, home: Path, suite: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """The suite on one copy of the package, up to the first failure."""
     environment = {
         **os.environ,
@@ -40,7 +42,7 @@ def run(package: Path, home: Path) -> subprocess.CompletedProcess[str]:
     }
     command = [
         sys.executable, "-m", "pytest", "-x", "-q", "-m", "not torture", "-p", "no:cacheprovider", "--tb", "no",
-        "--timeout", "20", "--timeout-method", "thread", *SUITE,
+        "--timeout", "20", "--timeout-method", "thread", *suite,
     ]  # fmt: skip
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
@@ -57,7 +59,7 @@ def noticed(mutant: Mutant, home: Path) -> bool:
     target = package / mutant.file
     target.write_text(target.read_text().replace(mutant.old, mutant.new))
     try:
-        done = run(package, home)
+        done = run(package, home, mutant.by or SUITE)
     except subprocess.TimeoutExpired:
         return True
     finally:
@@ -86,8 +88,9 @@ def test_mutants_are_many_and_named_once() -> None:
 def test_every_mutant_is_noticed(tmp_path: Path) -> None:
     """The suite passes on the engine as it is, and fails on every copy with a fault in it."""
     (tmp_path / "sound").mkdir()
-    sound = run(copied(tmp_path / "sound"), tmp_path / "sound")
-    assert sound.returncode == 0, sound.stdout[-3000:]
+    for suite in dict.fromkeys([tuple(SUITE), *(mutant.by for mutant in MUTANTS if mutant.by)]):
+        sound = run(SOURCE, tmp_path / "sound", suite)
+        assert sound.returncode == 0, sound.stdout[-3000:]
     chosen = [mutant for mutant in MUTANTS if mutant.name not in EQUIVALENT]
 
     def check(numbered: tuple[int, Mutant]) -> str | None:

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from weakincentives.errors import PromptValidationError, SchemaError
 from weakincentives.prompt import IdempotencyConfig
 from weakincentives.prompt.idempotency import params_hash
+from weakincentives.prompt.serialised_keys import serialised_hash
 from weakincentives.results import ToolResult
 from weakincentives.serde import dump
 
@@ -66,10 +67,11 @@ def test_a_key_function_must_give_text(answer: Any) -> None:
         IdempotencyConfig(strategy="custom", key_fn=lambda _: answer).key_for("create_order", Order("1"))
 
 
-def test_params_without_a_json_form_have_no_hash() -> None:
-    """What cannot be written cannot be recognised again."""
-    with pytest.raises(SchemaError):
-        params_hash(object())
+def test_values_that_cannot_be_compared_have_no_hash() -> None:
+    """What cannot be compared cannot be recognised again, however deep it is."""
+    for value in (object(), {"a": [object()]}, Order("1", cast(Any, lambda: 1))):
+        with pytest.raises(SchemaError, match="cannot be compared"):
+            params_hash(value)
 
 
 def test_keys_are_the_same_in_every_process() -> None:
@@ -175,9 +177,10 @@ def test_sets_have_the_same_key_in_every_process() -> None:
     assert len(keys) == 1
 
 
-def test_plain_params_keep_their_hash() -> None:
-    """Ledgers outlive a release: the hash of params without sets and secrets is what it always was."""
-    assert params_hash({"b": [1, "x"], "a": None}) == "c22cb7b0353770e2b38094af641143eb"
+def test_params_keep_their_hash() -> None:
+    """Ledgers outlive a release: the hash of a value never changes, nor the one that rows of version 1 have."""
+    assert params_hash({"b": [1, "x"], "a": None}) == "afc2b7fcaee0da021332fdae98967f74"
+    assert serialised_hash({"b": [1, "x"], "a": None}) == "c22cb7b0353770e2b38094af641143eb"
 
 
 def test_defaults() -> None:

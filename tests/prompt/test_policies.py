@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.policies import asked, told
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.prompt import (
@@ -23,7 +24,6 @@ from weakincentives.prompt import (
     ToolResult,
 )
 from weakincentives.prompt.history import CallIndex
-from weakincentives.prompt.policy import evaluate_policies, notify_policies
 from weakincentives.session import Session
 from weakincentives.testing import FakeClock
 
@@ -57,13 +57,13 @@ class Says:
 @pytest.mark.parametrize("verdict", [None, Decision.allow(), Decision("allow")])
 def test_none_and_allow_let_a_call_pass(verdict: Any) -> None:
     """A policy has nothing to say, or says yes."""
-    assert evaluate_policies((Says(verdict), Says(None)), "deploy", None, ToolContext()) is None
+    assert asked((Says(verdict), Says(None)), "deploy", None, ToolContext()) is None
 
 
 @pytest.mark.parametrize("verdict", ["Not now.\n", Decision.refuse("Not now.")])
 def test_text_and_refuse_stop_a_call(verdict: Any) -> None:
     """The model reads the policy's text, then its name."""
-    assert evaluate_policies((Says(verdict),), "deploy", None, ToolContext()) == "Not now.\nRefused by Says."
+    assert asked((Says(verdict),), "deploy", None, ToolContext()) == "Not now.\nRefused by Says."
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_text_and_refuse_stop_a_call(verdict: Any) -> None:
 def test_whatever_is_not_understood_refuses(verdict: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Empty texts, unknown decisions, other values and exceptions refuse, and leak nothing to the model."""
     with caplog.at_level(logging.ERROR):
-        text = evaluate_policies((Says(verdict),), "deploy", None, ToolContext())
+        text = asked((Says(verdict),), "deploy", None, ToolContext())
     assert text is not None
     assert "'deploy'" in text
     assert text.endswith("Refused by Says.")
@@ -82,7 +82,7 @@ def test_whatever_is_not_understood_refuses(verdict: Any, caplog: pytest.LogCapt
 
 def test_a_policy_that_raises_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     """The developer finds what the model is not told."""
-    evaluate_policies((Says(RuntimeError("secret")),), "deploy", None, ToolContext())
+    asked((Says(RuntimeError("secret")),), "deploy", None, ToolContext())
     assert "secret" in caplog.text
     assert "Says" in caplog.text
 
@@ -90,20 +90,20 @@ def test_a_policy_that_raises_is_logged_with_its_traceback(caplog: pytest.LogCap
 def test_an_interrupt_is_no_verdict() -> None:
     """Ctrl-C in a policy passes through."""
     with pytest.raises(KeyboardInterrupt):
-        evaluate_policies((Says(KeyboardInterrupt()),), "deploy", None, ToolContext())
+        asked((Says(KeyboardInterrupt()),), "deploy", None, ToolContext())
 
 
 def test_the_first_refusal_wins() -> None:
     """Policies are asked in order, and none after a refusal."""
     never = Says(AssertionError("asked"))
-    assert evaluate_policies((Says(None), Says("One."), never), "x", None, ToolContext()) == "One.\nRefused by Says."
+    assert asked((Says(None), Says("One."), never), "x", None, ToolContext()) == "One.\nRefused by Says."
 
 
 def test_a_policy_may_have_a_name() -> None:
     """`name` is what refusals call it."""
     policy = Says("No.")
     cast(Any, policy).name = "office hours"
-    assert evaluate_policies((policy,), "x", None, ToolContext()) == "No.\nRefused by office hours."
+    assert asked((policy,), "x", None, ToolContext()) == "No.\nRefused by office hours."
 
 
 def test_policies_that_listen_are_told_of_results() -> None:
@@ -119,10 +119,10 @@ def test_policies_that_listen_are_told_of_results() -> None:
     listening = Listens(None)
     assert isinstance(listening, ResultPolicy)
     assert not isinstance(Says(None), ResultPolicy)
-    notify_policies((Says(None), listening), "a", None, ToolResult.ok(1), ToolContext())
+    told((Says(None), listening), "a", None, ToolResult.ok(1), ToolContext())
     assert heard == ["a"]
     with pytest.raises(ValueError, match="bad"):
-        notify_policies((listening,), "a", "bad", ToolResult.ok(1), ToolContext())
+        told((listening,), "a", "bad", ToolResult.ok(1), ToolContext())
 
 
 @pytest.mark.parametrize("policy", [SequentialDependencyPolicy({}), RateLimitPolicy(1), QuotaPolicy(1), Says(None)])

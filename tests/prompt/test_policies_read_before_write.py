@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
+from tests.policies import asked
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.filesystem import Filesystem
 from weakincentives.filesystem.memory import InMemoryFilesystem
 from weakincentives.prompt import ReadBeforeWritePolicy, ResultPolicy, SeenFiles, ToolContext, ToolResult
-from weakincentives.prompt.policy import evaluate_policies
 from weakincentives.resources import ResourceRegistry
 from weakincentives.session import Session
 
@@ -222,7 +222,7 @@ def test_params_without_the_path_refuse(context: ToolContext) -> None:
     """A policy that cannot find the path closes the gate, and says in the log how to name the field."""
     with pytest.raises(TypeError, match="path_field"):
         policy.check("write_file", object(), context)
-    assert evaluate_policies((policy,), "write_file", object(), context) is not None
+    assert asked((policy,), "write_file", object(), context) is not None
 
 
 def test_bare_strings_are_refused() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.runtime.interrupt_parts import python_handler
 from tests.runtime.limits_parts import (
     Count,
     Text,
@@ -145,10 +146,11 @@ def test_an_interrupted_wait_leaves_nothing_taken() -> None:
     assert main is not None
     assert threading.current_thread() is threading.main_thread()
     timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        Holding(in_order([one, two])).take(False)
-    timer.join()
+    with python_handler():
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            Holding(in_order([one, two])).take(False)
+        timer.join()
     assert free(one)
     two.release(False)
     assert free(one, two)

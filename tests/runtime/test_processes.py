@@ -139,18 +139,16 @@ def test_workers_are_used_again_also_after_a_handler_raised() -> None:
 @pytest.mark.parametrize(
     ("way", "outcome", "text", "kind"),
     [
-        ("value", "crashed", "Internal error: no such value", ValueError),
-        ("tool", "failed", "say it otherwise", Exception),
+        ("value", "crashed", "Internal error: no such value", "ValueError"),
+        ("tool", "failed", "say it otherwise", "ToolValidationError"),
         ("error", "failed", "as expected", None),
-        ("odd", "crashed", "the handler's exception (OddError: this and that) cannot leave its process", WinkError),
-        ("unpicklable", "crashed", "the handler's exception (RuntimeError: holds a lock) cannot leave", WinkError),
-        ("result", "crashed", "the handler's result (ToolResult: ", WinkError),
-        ("exit", "crashed", "The worker process ended before it answered.", WorkerDiedError),
+        ("odd", "crashed", "the handler's exception (OddError: this and that) cannot leave its process", "WinkError"),
+        ("unpicklable", "crashed", "the handler's exception (RuntimeError: holds a lock) cannot leave", "WinkError"),
+        ("result", "crashed", "the handler's result (ToolResult: ", "WinkError"),
+        ("exit", "crashed", "The worker process ended before it answered.", "WorkerDiedError"),
     ],
 )
-def test_how_a_handler_fails_there_is_told_here(
-    way: str, outcome: str, text: str, kind: type[BaseException] | None
-) -> None:
+def test_how_a_handler_fails_there_is_told_here(way: str, outcome: str, text: str, kind: str | None) -> None:
     """Exceptions keep their type where they can travel; what cannot leave its process says so."""
     session = Session()
     with executor_of(isolated(fails), session=session) as executor:
@@ -159,7 +157,7 @@ def test_how_a_handler_fails_there_is_told_here(
     assert text in reply.text
     event = session[ToolInvoked].latest()
     assert event is not None
-    assert event.error is None if kind is None else isinstance(event.error, kind)
+    assert (None if event.error is None else event.error.type_name.rpartition(".")[2]) == kind
 
 
 def test_what_must_propagate_does() -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import weakincentives.runtime
 
 RUNTIME = Path(weakincentives.runtime.__file__).parent
-STAGES = ["parse", "gate", "transactions", "once", "invoke", "once", "settle"]
+STAGES = ["parse", "gate", "transactions", "gate", "once", "invoke", "once", "settle"]
 
 
 ORDER = [
-    "parse", "gate", "savepoint", "open_now", "open", "claim", "start", "invoke", "record", "settle", "close",
+    "parse", "screen", "savepoint", "open_now", "open", "gate", "claim", "start", "invoke", "record", "settle",
+    "close", "close",
 ]  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def test_dispatch_is_short() -> None:
 
 
 def test_the_stages_come_in_this_order() -> None:
-    """parse, gate, open, claim, start or invoke, record, settle; and whatever ends earlier is concluded or aborted."""
+    """parse, screen, open, gate, claim, start or invoke, record, settle; what ends earlier is concluded or aborted."""
     names = [name for name in called(function("dispatch", "dispatch")) if name in ORDER]
     assert names == ORDER
     assert {"conclude", "abort"} <= set(called(function("dispatch", "dispatch")))
@@ -88,7 +89,7 @@ def test_dispatch_neither_logs_nor_knows_providers() -> None:
 def test_stages_do_not_import_one_another() -> None:
     """A stage knows the values and the world of a call, not the stage before or after it.
 
-    `settle` takes the savepoint it keeps or undoes, and two texts for what went wrong, from `invoke`.
+    `settle` takes the savepoint it keeps or undoes, and the text for what went wrong, from `invoke`.
     """
     allowed = {"settle": {".invoke", ".transactions"}, "invoke": set[str](), "gate": set[str](), "parse": set[str]()}
     for name, exceptions in allowed.items():
@@ -99,7 +100,7 @@ def test_stages_do_not_import_one_another() -> None:
         for node in ast.walk(tree("settle"))
         if isinstance(node, ast.ImportFrom) and node.module == "invoke"
     ]
-    assert taken == [{"internal_error", "interrupted"}]
+    assert taken == [{"internal_error"}]
 
 
 def test_an_admitted_call_is_made_in_one_place() -> None:
@@ -125,5 +126,5 @@ def test_every_stage_is_a_small_module() -> None:
         name: len((RUNTIME / f"{name}.py").read_text().splitlines())
         for name in ["dispatch", "call", "parse", "gate", "transactions", "invoke", "settle", "reply"]
     }
-    assert sum(sizes.values()) <= 1_150, sizes
+    assert sum(sizes.values()) <= 1_250, sizes
     assert max(sizes.values()) <= 400, sizes

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.runtime.interrupt_parts import python_handler
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
 
 from weakincentives.adapters.tool_executor import ToolExecutor
@@ -188,15 +189,19 @@ def _note(seen: list[str], reply: ToolReply) -> None:
 @ways
 @pytest.mark.parametrize("kind", ["write", "read"])
 def test_of_calls_that_share_an_id_only_the_first_runs(run: Any, kind: str) -> None:
-    """A duplicate gets an event of its own and no second answer; the next turn may use the id again."""
+    """A duplicate has neither an event nor an answer of its own, and no later turn runs the id again."""
     session, fs, seen = Session(), log_of(), list[str]()
     executor = executor_of(write, READ, session=session, fs=fs)
     calls = [call(kind, "1", text="a"), call(kind, "1", text="b"), call(kind, "2", text="c")]
     replies = run(executor, calls, partial(_note, seen))
     assert [reply.call_id for reply in replies] == ["1", "2"] == seen
-    assert outcomes(session) == ["succeeded", "invalid", "succeeded"]
-    assert [reply.success for reply in run(executor, [call(kind, "1", text="d")])] == [True]
-    assert fs.read("log") == ("acd" if kind == "write" else "")
+    assert outcomes(session) == ["succeeded", "succeeded"]
+    (again,) = run(executor, [call(kind, "1", text="a")])
+    assert (again.success, again.duplicate, again.text) == (True, True, replies[0].text)
+    (other,) = run(executor, [call(kind, "1", text="d")])
+    assert (other.outcome, other.duplicate) == ("invalid", True)
+    assert outcomes(session) == ["succeeded", "succeeded"]
+    assert fs.read("log") == ("ac" if kind == "write" else "")
 
 
 @ways
@@ -304,10 +309,11 @@ def test_ctrl_c_among_overlapping_readers_leaves_no_id_unanswered() -> None:
 
     calls = [call("slow", text, text=text) for text in "abc"] + [call("write", "d", text="d")]
     tools = [make(slow, read_only=True), write]
-    timer = interrupt_main(0.1)
-    with executor_of(*tools, session=session, fs=log_of()) as executor, pytest.raises(KeyboardInterrupt):
-        executor.execute_all(calls, on_reply=seen.append)
-    timer.join()
+    with python_handler(), executor_of(*tools, session=session, fs=log_of()) as executor:
+        timer = interrupt_main(0.1)
+        with pytest.raises(KeyboardInterrupt):
+            executor.execute_all(calls, on_reply=seen.append)
+        timer.join()
     assert [reply.call_id for reply in seen] == ["a", "b", "c", "d"]
     assert [reply.outcome for reply in seen] == ["succeeded"] * 3 + ["cancelled"]
     assert outcomes(session) == ["succeeded"] * 3 + ["cancelled"]
@@ -321,13 +327,14 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         go.wait(20)
         return ToolResult.ok("")
 
-    timers = [interrupt_main(0.1), interrupt_main(0.3)]
     started = time.monotonic()
-    with executor_of(make(stuck, read_only=True), session=session) as executor, pytest.raises(KeyboardInterrupt):
-        executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
-    assert time.monotonic() - started < 5
-    for timer in timers:
-        timer.join()
+    with python_handler(), executor_of(make(stuck, read_only=True), session=session) as executor:
+        timers = [interrupt_main(0.1), interrupt_main(0.3)]
+        with pytest.raises(KeyboardInterrupt):
+            executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
+        assert time.monotonic() - started < 5
+        for timer in timers:
+            timer.join()
     go.set()
     assert eventually(lambda: outcomes(session) == ["succeeded"] * 2)
 

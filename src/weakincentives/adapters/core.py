@@ -23,11 +23,9 @@ from .modes import AWAITING_MODE, BLOCKING_MODE
 from .progress import OnEvent
 from .response import PromptResponse
 from .throttle import Throttle
-from .transcript import AnswerMessage, History, Message, open_calls
+from .transcript import History, Message
 
 OutputT = TypeVar("OutputT")
-
-_LEFT_OPEN = "This call was not run, because the conversation was continued without it."
 
 
 class LoopOptions(TypedDict, total=False):
@@ -107,8 +105,11 @@ class ProviderAdapter(ABC):
             heartbeat: beats before every request and after every call.
             run_context: correlation ids for events and handlers.
             on_event: is told of progress; see `weakincentives.adapters.progress`.
-            history: an earlier conversation to continue.
+            history: an earlier conversation to continue. Calls that it left open are answered by `tool_results`, by
+                the session's log or by the ledger; a call of which none of them knows has an unknown outcome.
             tool_results: in manual mode, the answers to the calls of the last step; the limits are still that step's.
+                An answer to a call that was not run here, such as a denial, is recorded as it is given. With a
+                `history` that has open calls the conversation goes on where it was, and the prompt is not said again.
 
         Raises:
             PromptEvaluationError: no answer; its `phase` is "request", "response", "tool", "budget" or "deadline".
@@ -147,12 +148,15 @@ class ProviderAdapter(ABC):
 
     def abandon(self, session: Session) -> None:
         """End an open conversation of manual mode: its calls are recorded as not run, its resources closed."""
+        self._abandon(session, ())
+
+    # Inside.
+
+    def _abandon(self, session: Session, results: Iterable[ToolReply]) -> None:
         with self._lock:
             evaluation = self._open.pop(session.session_id, None)
         if evaluation is not None:
-            evaluation.close()
-
-    # Inside.
+            evaluation.close(results)
 
     def _ended(
         self, evaluation: Evaluation[OutputT], session: Session, response: PromptResponse[OutputT]
@@ -164,7 +168,8 @@ class ProviderAdapter(ABC):
 
     def _begin(self, prompt: Prompt[OutputT], session: Session, options: _Options) -> Evaluation[OutputT]:
         if options.tool_results is None or options.history is not None:
-            self.abandon(session)
+            options = options._replace(tool_results=options.tool_results and tuple(options.tool_results))
+            self._abandon(session, options.tool_results or ())
             return self._new(prompt, session, options)
         with self._lock:
             evaluation = self._open.get(session.session_id)
@@ -185,22 +190,12 @@ class ProviderAdapter(ABC):
             prompt,
             session,
             limits=limits,
-            history=_whole(options.history, options.tool_results or ()),
+            history=History.of(options.history),
+            tool_results=options.tool_results,
             heartbeat=options.heartbeat,
             run_context=options.run_context,
             effect_ledger=options.effect_ledger,
         )
-
-
-def _whole(history: History | Sequence[Message] | None, results: Iterable[ToolReply]) -> History:
-    """The earlier conversation with an answer for every call, as no provider takes one without."""
-    messages = tuple(history.messages if isinstance(history, History) else history or ())
-    given = {reply.call_id: reply for reply in results}
-    for call in open_calls(messages):
-        reply = given.get(call.id)
-        text, is_error = (_LEFT_OPEN, False) if reply is None else (reply.text, reply.is_error)
-        messages = (*messages, AnswerMessage(call.id, text, is_error))
-    return History(messages)
 
 
 __all__ = ["LoopOptions", "ProviderAdapter"]

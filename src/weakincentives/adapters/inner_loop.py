@@ -11,12 +11,13 @@ fail    answer what is open, keep the history with the exception, tell PromptExe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, final
 from uuid import uuid4
 
 from ..budget import TokenUsage
 from ..errors import ParseError, PromptEvaluationError, VisibilityExpansionRequired, WinkError
+from ..interrupts import current_shield
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
 from ..prompt.visibility import set_visibility
@@ -24,11 +25,12 @@ from ..results import ToolResult
 from ..run_context import Heartbeat, RunContext
 from ..runtime.call import ToolCall, ToolReply, make
 from ..runtime.ledger import Ledger
-from ..runtime.redaction import redact
+from ..runtime.redaction import ended_text, redact, text_of
 from ..session import Session
-from .call_ids import with_sound_ids
+from .call_ids import CallIds
 from .exchange import ModelRequest, ModelTurn, StopReason
 from .failures import RequestFailed
+from .given_results import by_call, check_open
 from .kept_history import remember
 from .limits import Limits, LoopSettings
 from .modes import Asking, Mode
@@ -49,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 OutputT = TypeVar("OutputT")
 
+_NO_REPLIES: Mapping[str, ToolReply] = {}
+_MAX_ERROR_CHARS = 8 * 1024
 _NOT_RUN = "This call was not run, because the conversation went on without it."
 
 
@@ -78,6 +82,7 @@ class Evaluation(Generic[OutputT]):
         *,
         limits: Limits,
         history: History,
+        tool_results: Iterable[ToolReply] | None,
         heartbeat: Heartbeat | None,
         run_context: RunContext | None,
         effect_ledger: Ledger | None,
@@ -90,6 +95,10 @@ class Evaluation(Generic[OutputT]):
         self._heartbeat = heartbeat
         self._teller = Teller(adapter.name, prompt, session, run_context)
         self._transcript = Transcript(history.messages)
+        self._left_open = frozenset(call.id for call in history.open_calls)
+        self._given = by_call(tool_results or ())
+        self._is_continued = bool(self._left_open) and tool_results is not None
+        self._ids = CallIds(session, history.messages)
         self._usage = TokenUsage()
         self._turns = self._expansions = self._parse_failures = 0
         self._tools: tuple[Tool[Any, Any], ...] = ()
@@ -109,8 +118,7 @@ class Evaluation(Generic[OutputT]):
             hide_errors=self._settings.hide_errors,
             effect_ledger=effect_ledger,
         )
-        self._transcript.set_prompt(rendered.text)
-        self._teller.rendered(rendered)
+        self._rendered = rendered
 
     # The loop.
 
@@ -118,8 +126,10 @@ class Evaluation(Generic[OutputT]):
         """Until the final answer, or in manual mode until there are calls to run."""
         self._teller.on_event = on_event
         manual = self._settings.manual
+        shield = current_shield()
         try:
             if not self._turns:
+                await self._begin(mode)
                 await mode.enter(self.executor)
             while True:
                 turn = await self._ask(mode)
@@ -132,11 +142,27 @@ class Evaluation(Generic[OutputT]):
                     if response is not None:
                         break
         except BaseException as error:
-            self._fail(error)
+            shield.depth += 1  # a second interrupt waits until every call is answered
+            try:
+                self._fail(error)
+            finally:
+                shield.depth -= 1
             await mode.close(self.executor)
             raise
         await mode.close(self.executor)
         return response
+
+    async def _begin(self, mode: Mode) -> None:
+        """Answer the calls that the history left open, then say the prompt; one that goes on with them has it said."""
+        for call in self._transcript.open_calls():
+            asked = ToolCall(call.id, call.name, call.arguments)
+            given = self._given.get(call.id)
+            recalled = None if given is not None else await mode.recall(self.executor, asked)
+            self._add_answer(self.executor.answer_open(asked, given=given, recalled=recalled))
+        if self._is_continued and self._transcript.adopt_prompt(self._rendered.text):
+            return
+        self._transcript.set_prompt(self._rendered.text)
+        self._teller.rendered(self._rendered)
 
     async def _ask(self, mode: Mode) -> ModelTurn:
         if self._limits.any:
@@ -160,7 +186,7 @@ class Evaluation(Generic[OutputT]):
             self._limits.spent(self._usage)
         if teller.on_event is not None and turn.text and not teller.streamed:
             teller.tell(TextDelta(turn.text))
-        turn = with_sound_ids(turn, self._turns)
+        turn = self._ids.sound(turn, self._turns)
         self._transcript.add(
             ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
         )
@@ -182,7 +208,7 @@ class Evaluation(Generic[OutputT]):
             except (WinkError, AssertionError):
                 raise
             except Exception as error:
-                text = redact(f"{type(error).__name__}: {error}")
+                text = redact(f"{type(error).__name__}: {text_of(error)}"[:_MAX_ERROR_CHARS])
                 raise self._error(f"{self._adapter.name} could not be asked. {text}", "request") from error
 
     def _make_request(self) -> ModelRequest:
@@ -237,6 +263,9 @@ class Evaluation(Generic[OutputT]):
     def _replied(self, reply: ToolReply) -> None:
         if reply.outcome == "expanded" and not self._settings.manual:
             return  # answered once the sections are open
+        self._add_answer(reply)
+
+    def _add_answer(self, reply: ToolReply) -> None:
         self._transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
         if self._heartbeat is not None:
             self._heartbeat.beat()
@@ -294,7 +323,6 @@ class Evaluation(Generic[OutputT]):
         self._transcript.add(UserMessage(f"{problem}{cut}\nGive the whole answer again, as JSON and nothing else."))
 
     def _hand_out(self, turn: ModelTurn) -> PromptResponse[OutputT]:
-        self.executor.begin_turn()
         handed = tuple(OpenCall.of(call, self._session, self._execute_one) for call in turn.calls)
         return self._response(turn, None, handed)
 
@@ -309,32 +337,35 @@ class Evaluation(Generic[OutputT]):
 
     def take_results(self, results: Iterable[ToolReply]) -> None:
         """Manual mode goes on: these are the answers; a call without one is recorded as not run."""
-        replies = {reply.call_id: reply for reply in results if not reply.duplicate}
-        unknown = replies.keys() - {call.id for call in self._transcript.open_calls()}
-        if unknown:
-            raise ValueError(f"tool_results= holds answers to calls that are not open: {', '.join(sorted(unknown))}.")
-        for reply in replies.values():
-            self._replied(reply)
-        self._answer_open_calls(_NOT_RUN)
+        given = by_call(results)
+        check_open(given, self._transcript.open_calls())
+        self._answer_open_calls(_NOT_RUN, given)
 
-    def close(self) -> None:
-        """End a conversation in the middle: open calls are recorded as not run, resources closed."""
-        self._answer_open_calls(_NOT_RUN)
+    def close(self, results: Iterable[ToolReply] = ()) -> None:
+        """End a conversation in the middle: open calls are recorded as given or as not run, resources closed."""
+        self._answer_open_calls(_NOT_RUN, by_call(results))
         self.executor.close()
 
     def _fail(self, error: BaseException) -> None:
         self._teller.stop_listening()
-        self._answer_open_calls(f"The evaluation ended: {redact(str(error)) or type(error).__name__}")
+        self._answer_open_calls(ended_text(error))
         remember(error, self._transcript.history())
         self._teller.executed(None, None, "error", self._usage)
 
-    def _answer_open_calls(self, text: str) -> None:
-        """Answer what the engine did not, and record what it never saw."""
+    def _answer_open_calls(self, text: str, given: Mapping[str, ToolReply] = _NO_REPLIES) -> None:
+        """Answer every open call: as given, as recorded when it ran, otherwise with `text`, recorded as not run."""
         for call in self._transcript.open_calls():
-            if not self.executor.has_seen(call.id):
-                self.executor.decline(ToolCall(call.id, call.name, call.arguments), text)
-            self._transcript.add(AnswerMessage(call.id, text))
-            self._teller.call_finished(call.id, text)
+            asked = ToolCall(call.id, call.name, call.arguments)
+            reply = given.get(call.id)
+            if reply is not None:
+                reply = self.executor.answer_open(asked, given=reply)
+            elif call.id in self._left_open:  # by an earlier process: what happened to it is not ours to say
+                reply = self.executor.answer_open(asked, recalled=self.executor.recall(asked))
+            else:
+                reply = self.executor.decline(asked, text)
+                if reply.outcome == "expanded":  # which has its answer only now
+                    reply = reply._replace(text=text, is_error=False)
+            self._add_answer(reply)
 
     def _response(
         self, turn: ModelTurn, output: OutputT | None, calls: tuple[OpenCall, ...] = ()

@@ -39,6 +39,10 @@ class Mode(Protocol):
         """Run the calls of a turn."""
         ...
 
+    async def recall(self, executor: ToolExecutor, call: ToolCall) -> ToolReply | None:
+        """What is known of a call of an earlier conversation."""
+        ...
+
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         ...
@@ -69,6 +73,9 @@ class BlockingMode:
     ) -> list[ToolReply]:
         return executor.execute_all(calls, on_call=on_call, on_reply=on_reply)
 
+    async def recall(self, executor: ToolExecutor, call: ToolCall) -> ToolReply | None:
+        return executor.recall(call)
+
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - this mode has no event loop
 
@@ -95,6 +102,9 @@ class AwaitingMode:
         self, executor: ToolExecutor, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply
     ) -> list[ToolReply]:
         return await executor.aexecute_all(calls, on_call=on_call, on_reply=on_reply)
+
+    async def recall(self, executor: ToolExecutor, call: ToolCall) -> ToolReply | None:
+        return await AWAITING.call(lambda: executor.recall(call))
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

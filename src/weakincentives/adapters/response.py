@@ -10,6 +10,7 @@ from ..budget import TokenUsage
 from ..errors import SessionError
 from ..runtime.call import ToolCall, ToolReply
 from ..session import Session
+from ..session.session import root_of
 from .exchange import StopReason
 from .transcript import CallMessage, History
 
@@ -35,7 +36,7 @@ class OpenCall(ToolCall):
 
         `SessionError` when `session` is not the one it was asked on.
         """
-        if session is not None and session.owner is not self._session.owner:
+        if session is not None and root_of(session) is not root_of(self._session):
             raise SessionError(f"The call {self.id!r} was asked on another session; pass the one given to evaluate().")
         return self._run(ToolCall(*self))
 

@@ -14,6 +14,7 @@ from ..prompt.render import RenderedPrompt
 from ..run_context import RunContext
 from ..runtime.call import ToolCall
 from ..session import Session
+from ..session.savepoints import unowned_recorder
 from .exchange import StopReason
 from .progress import CallFinished, CallStarted, OnEvent, ProgressEvent, TextDelta
 
@@ -106,11 +107,11 @@ class Teller:
         """Record and tell; what fails there keeps neither the event from the log nor us from going on."""
         session = self._session
         try:
-            told = session.dispatch(event)
+            unowned_recorder(session)(event)
         except ReducerError:
             logger.exception("A reducer failed on %s", type(event).__name__)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-            told = session.dispatcher.dispatch(event)
+        told = session.dispatcher.dispatch(event)
         for handler, error in told.errors:
             logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future, wait
-from threading import Lock
+from concurrent.futures import Future
+from threading import Lock, get_ident
 from typing import Any, Self, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
+from ..interrupts import MAIN, OTHER, current_shield, shielded, unshielded, wait_until_done
 from ..prompt.events import ToolInvoked
+from ..prompt.policy import may_overlap
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
@@ -20,11 +22,14 @@ from ..runtime.call import Refused, ToolCall, ToolReply
 from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
 from ..runtime.ledger import Ledger
+from ..runtime.once import recall_answer
+from ..runtime.open_calls import answer_open_call, decline
 from ..runtime.run import Run
 from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
-from ..runtime.waiting import AWAITING, BLOCKING
+from ..runtime.waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting
 from ..session import Session
+from ..signals import find_handlers, install, remove, shielded_run, stand_aside, stand_in_front
 from .driving import drive
 
 OnCall = Callable[[ToolCall], object]
@@ -64,6 +69,7 @@ class ToolExecutor:
         _install_policies(rendered, session)
         self._resources = prompt.resources
         self._entered = False
+        self._shielded = False
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._lock = Lock()
         self._run = Run(
@@ -101,36 +107,67 @@ class ToolExecutor:
         self._tools = ()
         _install_policies(rendered, self._run.session)
 
-    def begin_turn(self) -> None:
-        """Forget the ids of earlier calls: they are unique within one turn. `execute_all` does it itself."""
-        self._run.memory.begin_turn()
-
     def has_seen(self, call_id: str) -> bool:
-        """Whether a call with this id began in this turn; if so it was recorded, however it ended."""
+        """Whether a call with this id was brought here; if so it is not run again, and is recorded when it ended."""
         return self._run.memory.knows(call_id)
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
-        """Answer a call without running it: one event, outcome `cancelled`."""
-        return conclude(call, Refused("cancelled", text), self._run)
+        """Answer a call without running it: one event, outcome `cancelled`; an answered call keeps its answer."""
+        with shielded():
+            return decline(call, text, self._run)
+
+    def recall(self, call: ToolCall) -> ToolReply | None:
+        """What log and ledger know of a call that did not run here, None for nothing; may wait for a disk or server."""
+        return recall_answer(call, self._run)
+
+    def answer_open(
+        self, call: ToolCall, *, given: ToolReply | None = None, recalled: ToolReply | None = None
+    ) -> ToolReply:
+        """Answer a call that did not run here: what was given for it, else what is known; see `runtime.open_calls`."""
+        with shielded():
+            return answer_open_call(call, self._run, given, recalled)
 
     def execute(self, call: ToolCall) -> ToolReply:
-        """Run one call and answer it."""
+        """Run one call and answer it; one whose id was brought before is not run, and has the answer it got then."""
         if not self._entered:
             self._enter()
-        return drive(dispatch(call, self._run, BLOCKING))
+        shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield`, without the call
+        depth = shield.depth
+        shield.depth = depth + 1
+        alone = False
+        try:
+            if shield is OTHER:
+                return drive(dispatch(call, self._run, BLOCKING_ELSEWHERE))
+            if not shield.runs:  # outside of a `with`: our signal handlers are installed for this call
+                stand_in_front()
+                shield.runs += 1
+                alone = True
+            return drive(dispatch(call, self._run, BLOCKING))
+        finally:
+            try:
+                if alone:
+                    shield.runs -= 1
+                    if not shield.runs:
+                        stand_aside()
+                while shield.noted and not depth:
+                    shield.deliver()
+            finally:
+                shield.depth = depth
 
     async def aexecute(self, call: ToolCall) -> ToolReply:
         """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
         if not self._entered:
             await self._aenter()
-        return await dispatch(call, self._run, AWAITING)
+        with shielded_run(self._shielded):
+            return await dispatch(call, self._run, _awaiting())
 
     def execute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
     ) -> list[ToolReply]:
         """Run the calls of one turn in the model's order; read-only ones that follow one another overlap.
 
-        Every id is answered once, in order; of calls that share an id only the first runs. When a call ends the
+        Every id is answered once, in order; of calls that share an id only the first runs, and calls that were answered
+        in an earlier turn have the answers they got then (`duplicate`). When a call ends the
         evaluation, or `on_reply` raises, the calls after it are answered as not run, and `on_reply` has seen all
         answers before it raises. Ctrl-C waits for read-only calls that are overlapping; a second one does not, and
         leaves it to them to record how they ended. `on_call` sees each call before it begins and may not raise.
@@ -138,75 +175,75 @@ class ToolExecutor:
         if not self._entered:
             self._enter()
         calls = list(calls)
-        if len(calls) == 1:  # as below; most turns are like this
-            return [self._execute_only(calls[0], on_call, on_reply)]
-        turn = _Turn(calls, self._run, on_call, on_reply)
-        for batch in turn.batches():
-            if len(batch) == 1:
-                turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, BLOCKING)))
-                continue
-            running = [
-                Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
-                for call, before, done in _chained(batch)
-            ]
-            for call, threaded in zip(batch, running, strict=True):
-                turn.wait(threaded.future)
-                turn.take(call, threaded.future.result)
-        return turn.finish()
+        with shielded_run(self._shielded):
+            if len(calls) == 1:  # as below; most turns are like this
+                return [self._execute_only(calls[0], on_call, on_reply)]
+            turn = _Turn(calls, self._run, on_call, on_reply)
+            for batch in turn.batches():
+                if len(batch) == 1:
+                    turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, _blocking())))
+                    continue
+                running = [
+                    Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
+                    for call, before, done in _chained(batch)
+                ]
+                for call, threaded in zip(batch, running, strict=True):
+                    turn.wait(threaded.future)
+                    turn.take(call, threaded.future.result)
+            return turn.finish()
 
     def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
-        self._run.memory.begin_turn()
         if on_call is not None:
             on_call(call)
         try:
-            reply = drive(dispatch(call, self._run, BLOCKING))
+            reply = drive(dispatch(call, self._run, _blocking()))
         except BaseException:
             if on_reply is not None:
-                on_reply(self._interrupted_reply(call))
+                on_reply(decline(call, _NOT_RUN, self._run))
             raise
         if on_reply is not None:
             on_reply(reply)
         return reply
-
-    def _interrupted_reply(self, call: ToolCall) -> ToolReply:
-        if self._run.memory.knows(call.id):
-            for event in reversed(self._run.session[ToolInvoked].all()):
-                if event.call_id == call.id:
-                    return answer_of(event)
-        return self.decline(call, _NOT_RUN)
 
     async def aexecute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
     ) -> list[ToolReply]:
         """Like `execute_all`, for async code."""
         await self._aenter()
-        turn = _Turn(calls, self._run, on_call, on_reply)
-        for batch in turn.batches():
-            if len(batch) == 1:
-                await turn.atake(batch[0], dispatch(batch[0], self._run, AWAITING))
-                continue
-            tasks = [
-                asyncio.ensure_future(_asettling(done, self._run, call, before))
-                for call, before, done in _chained(batch)
-            ]
-            try:
-                await asyncio.wait(tasks)
-            except asyncio.CancelledError:  # all of them are stopped, each is answered
-                for task in tasks:
-                    task.cancel()
-            for call, task in zip(batch, tasks, strict=True):
-                await turn.atake(call, task)
-        return turn.finish()
+        with shielded_run(self._shielded):
+            turn = _Turn(calls, self._run, on_call, on_reply)
+            for batch in turn.batches():
+                if len(batch) == 1:
+                    await turn.atake(batch[0], dispatch(batch[0], self._run, _awaiting()))
+                    continue
+                tasks = [
+                    asyncio.ensure_future(_asettling(done, self._run, call, before))
+                    for call, before, done in _chained(batch)
+                ]
+                try:
+                    await unshielded(asyncio.wait(tasks))
+                except asyncio.CancelledError:  # all of them are stopped, each is answered
+                    for task in tasks:
+                        task.cancel()
+                for call, task in zip(batch, tasks, strict=True):
+                    await turn.atake(call, unshielded(task))
+            return turn.finish()
 
     def close(self) -> None:
         """Close what the evaluation's resources built; closing twice does nothing."""
-        if self._left():
-            self._resources.__exit__(None, None, None)
+        try:
+            if self._left():
+                self._resources.__exit__(None, None, None)
+        finally:
+            self._unshield()
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
-        if self._left():
-            await self._resources.__aexit__(None, None, None)
+        try:
+            if self._left():
+                await self._resources.__aexit__(None, None, None)
+        finally:
+            self._unshield()
 
     def _left(self) -> bool:
         with self._lock:
@@ -218,24 +255,49 @@ class ToolExecutor:
             if not self._entered:
                 self._resources.__enter__()
                 self._entered = True
+                find_handlers()
 
     async def _aenter(self) -> None:
         if not self._entered:
             await self._resources.__aenter__()
             with self._lock:
                 first, self._entered = not self._entered, True
+            find_handlers()
             if not first:  # another task or thread was quicker
                 await self._resources.__aexit__(None, None, None)
 
+    def _shield(self) -> None:
+        """Stand in front of the signal handlers for as long as the `with` lasts; see `interrupts`."""
+        with shielded():
+            if not self._shielded:
+                find_handlers()
+                self._shielded = install()
+
+    def _unshield(self) -> None:
+        with shielded():
+            if self._shielded:
+                self._shielded = False
+                remove()
+
     def __enter__(self) -> Self:
-        self._enter()
+        try:
+            self._enter()
+            self._shield()
+        except BaseException:  # also an interrupt that waited
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
-        await self._aenter()
+        try:
+            await self._aenter()
+            self._shield()
+        except BaseException:  # as above
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -254,7 +316,6 @@ class _Turn:
         self._ended: BaseException | None = None
         self._recorded = run.session[ToolInvoked].count()
         self.replies: list[ToolReply] = []
-        run.memory.begin_turn()
 
     @property
     def ended(self) -> bool:
@@ -266,7 +327,7 @@ class _Turn:
         batch: list[ToolCall] = []
         for call in self._calls:
             bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
-            if bound is not None and bound.tool.annotations.read_only and all(map(_overlaps, bound.policies)):
+            if bound is not None and bound.tool.annotations.read_only and may_overlap(bound.policies):
                 if any(_alike(call, other) for other in batch):
                     yield from self._open(batch)
                     batch = []
@@ -284,6 +345,7 @@ class _Turn:
         if self._on_call is not None:
             for call in batch:
                 self._on_call(call)
+        self._look()
         if batch and self._ended is None:
             yield batch
             return
@@ -294,12 +356,21 @@ class _Turn:
     def wait(self, future: Future[ToolReply]) -> None:
         """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
         try:
-            wait([future])
+            wait_until_done(future)
         except BaseException as error:
             if self._ended is not None:
                 raise
             self._ended = error
-            wait([future])
+            wait_until_done(future)
+
+    def _look(self) -> None:
+        """An interrupt that came while our own code ran ends the turn here, between two calls."""
+        shield = current_shield()
+        try:
+            while shield.noted:
+                shield.deliver()
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
+            self._ended = self._ended or error
 
     def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
         try:
@@ -324,7 +395,7 @@ class _Turn:
         return conclude(call, Refused("cancelled", _NOT_RUN), self._run)
 
     def _answer(self, reply: ToolReply) -> None:
-        if reply.duplicate:
+        if reply.duplicate and any(known.call_id == reply.call_id for known in self.replies):
             return
         self.replies.append(reply)
         if self._on_reply is not None:
@@ -334,13 +405,10 @@ class _Turn:
                 self._ended = self._ended or error
 
     def finish(self) -> list[ToolReply]:
+        self._look()
         if self._ended is not None:
             raise self._ended
         return self.replies
-
-
-def _overlaps(policy: object) -> bool:
-    return getattr(policy, "overlaps", False) is True
 
 
 _MAX_TOGETHER = 16
@@ -351,6 +419,14 @@ _OPENED = (
     "This call was not run, because an earlier call of the turn opened sections.\n"
     "Read them; then call it again if it is still right."
 )
+
+
+def _blocking() -> Waiting:
+    return BLOCKING if get_ident() == MAIN.ident else BLOCKING_ELSEWHERE
+
+
+def _awaiting() -> Waiting:
+    return AWAITING if get_ident() == MAIN.ident else AWAITING_ELSEWHERE
 
 
 def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
@@ -381,16 +457,17 @@ def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None]
 
 def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
     try:
-        return drive(dispatch(call, run, BLOCKING, before))
+        return drive(dispatch(call, run, BLOCKING_ELSEWHERE, before))
     finally:
         done.set_result(None)
 
 
 async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
-    try:
-        return await dispatch(call, run, AWAITING, before)
-    finally:
-        done.set_result(None)
+    with shielded():  # a task of its own begins at depth zero
+        try:
+            return await dispatch(call, run, _awaiting(), before)
+        finally:
+            done.set_result(None)
 
 
 __all__ = ["ToolExecutor"]

@@ -82,9 +82,14 @@ class History:
         """Read what `to_json` wrote; `ParseError` lists what is wrong with anything else."""
         return parse(cls, text)
 
+    @classmethod
+    def of(cls, history: History | Iterable[Message] | None) -> History:
+        """A history of what `evaluate` takes as one."""
+        return history if isinstance(history, History) else cls(tuple(history or ()))
+
     @property
     def open_calls(self) -> tuple[CallMessage, ...]:
-        """The calls of the last turn that nobody answered; there are some only in manual mode."""
+        """The calls of the last turn that nobody answered; there are some in manual mode, and after a crash."""
         return open_calls(self.messages)
 
 
@@ -122,6 +127,16 @@ class Transcript:
         else:
             self._items = list(self._items)
             self._items[self._prompt_at] = message
+
+    def adopt_prompt(self, text: str) -> bool:
+        """Take a message of the earlier conversation for the prompt: the newest with this text, else the newest one.
+
+        False when there is no message of a user.
+        """
+        places = [at for at, message in enumerate(self._items) if isinstance(message, UserMessage)]
+        same = [at for at in places if self._items[at] == UserMessage(text)]
+        self._prompt_at = (same or places or [None])[-1]
+        return self._prompt_at is not None
 
     def add(self, message: Message) -> None:
         """Append a message."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping
@@ -13,11 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from ..prompt import Prompt, PromptTemplate
+from ..prompt import Prompt, PromptTemplate, RecordedError
 from ..runtime import MainLoop
 from .usage import WrongUseError
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_TRACE_LINE = re.compile(r'^ +File "(.+)", line (\d+)', re.MULTILINE)
 
 Target = type[MainLoop[Any, Any]] | MainLoop[Any, Any] | PromptTemplate[Any] | Prompt[Any]
 
@@ -114,11 +116,15 @@ def _where(error: BaseException) -> str:
     return last_line(error)
 
 
-def last_line(error: BaseException | None) -> str:
+def last_line(error: BaseException | RecordedError | None) -> str:
     """The last line of the user's own code that an error passed, in brackets; nothing when it passed none."""
-    frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((_OURS, "<"))]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    if isinstance(error, RecordedError):
+        passed = [(name, int(line)) for name, line in _TRACE_LINE.findall(error.trace)]
+    else:
+        frames = traceback.extract_tb(None if error is None else error.__traceback__)
+        passed = [(frame.filename, frame.lineno or 0) for frame in frames]
+    own = [place for place in passed if not place[0].startswith((_OURS, "<"))]
+    return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
 
 
 def _candidates(module: ModuleType) -> dict[str, Target]:

@@ -3,7 +3,7 @@
 from ..session import SessionProtocol
 from .annotations import ToolAnnotations
 from .changes import Changes, SliceDelta
-from .events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
 from .markdown import MarkdownSection, TextSection, ToolsSection
@@ -21,6 +21,7 @@ from .prompt import Prompt
 from .prompt_resources import PromptResources
 from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
 from .read_before_write import ReadBeforeWritePolicy, SeenFiles
+from .recorded_error import RecordedError
 from .render import RenderedPrompt
 from .section import Section
 from .structured import StructuredOutput
@@ -34,6 +35,7 @@ from .tree import BoundTool
 from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
 
 __all__ = [
+    "CallsUndone",
     "BoundTool",
     "Changes",
     "Decision",
@@ -54,6 +56,7 @@ __all__ = [
     "QuotaPolicy",
     "RateLimitPolicy",
     "ReadBeforeWritePolicy",
+    "RecordedError",
     "RenderedPrompt",
     "RenderedPromptProtocol",
     "ResultPolicy",

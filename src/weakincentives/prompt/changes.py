@@ -16,10 +16,14 @@ _MAX_NAMED = 3
 @final
 @dataclass(frozen=True, slots=True)
 class SliceDelta:
-    """One slice that was written to: the name of its type, and how many items more it has."""
+    """One slice that was written to: the name of its type, and how many items more it has because of the call.
+
+    `contended` says that others wrote to it while the call ran; their changes are not counted.
+    """
 
     name: str
     added: int = 0
+    contended: bool = False
 
 
 @final
@@ -38,7 +42,7 @@ class Changes:
     @classmethod
     def of(cls, slices: Iterable[SliceChange] = (), files: FileChanges | None = None) -> Changes:
         """What a session and a filesystem say has changed since a snapshot."""
-        deltas = tuple([SliceDelta(change.slice_type.__name__, change.added) for change in slices]) if slices else ()
+        deltas = tuple([SliceDelta(c.slice_type.__name__, c.added, c.contended) for c in slices]) if slices else ()
         if files is not None and (files.changed or files.added or files.removed):
             return cls(deltas, files)
         return cls(deltas) if deltas else NO_CHANGES
@@ -64,7 +68,8 @@ class Changes:
         if not text:
             return "Nothing was changed."
         one = " and " not in text and not re.match(r"(?!1 )\d", text)
-        return f"Nothing was changed: {text} {'was' if one else 'were'} restored."
+        kept = " What others wrote there meanwhile was kept." if any(delta.contended for delta in self.slices) else ""
+        return f"Nothing was changed: {text} {'was' if one else 'were'} restored.{kept}"
 
 
 def _count(number: int, one: str, several: str) -> str:

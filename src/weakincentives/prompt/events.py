@@ -12,6 +12,7 @@ from ..run_context import RunContext
 from ..session import SlicePolicy
 from .changes import NO_CHANGES, Changes
 from .event_ids import current_process, event_id_of, new_event_id, next_number
+from .recorded_error import RecordedError
 
 Outcome = Literal[
     "succeeded",
@@ -64,12 +65,14 @@ class _Fields:
         "success",
         "timestamp",
         "tool_name",
+        "undone_calls",
         "usage",
+        "within",
     )
 
     _process: str  # with the number, what the event's id is made of
     _number: int
-    error: BaseException | None  # here and not below: it is for the operator and is neither compared nor saved
+    error: RecordedError | None  # here and not below: it is for the operator and is neither compared nor saved
 
 
 @final
@@ -88,7 +91,11 @@ class ToolInvoked(_Fields):
         rendered_output: the text the model read.
         changes: what the call changed, or what was undone of it.
         outcome: how it ended; without one, succeeded or failed by `success`.
-        error: the exception behind a failure, unmasked, for the operator; not saved with the session.
+        within: the `event_id` of the call that this one was made in, or None.
+        undone_calls: the `event_id`s of calls made inside this one that had succeeded and were undone with it. To fold
+            the log into a state, leave them out.
+        error: the exception behind a failure as text, for the operator: `str(event.error)` is what it said, unmasked,
+            and `error.trace` where it was raised. Not saved with the session.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -109,6 +116,8 @@ class ToolInvoked(_Fields):
     event_id: str
     changes: Changes
     outcome: Outcome
+    within: str | None
+    undone_calls: tuple[str, ...]
 
     def __new__(  # noqa: D102, PLR0917 - as the attributes say; the engine passes them by position, for speed
         cls,
@@ -128,8 +137,12 @@ class ToolInvoked(_Fields):
         event_id: str | None = None,
         changes: Changes = NO_CHANGES,
         outcome: Outcome | None = None,
-        error: BaseException | None = None,
+        error: RecordedError | BaseException | None = None,
+        within: str | None = None,
+        undone_calls: tuple[str, ...] = (),
     ) -> ToolInvoked:
+        if isinstance(error, BaseException):
+            error = RecordedError.of(error)
         if success is None:
             success = result.success if result is not None else outcome in (None, "succeeded", "replayed")
         if outcome is None:
@@ -138,8 +151,7 @@ class ToolInvoked(_Fields):
             tool_name, params, result, success, time() if timestamp is None else timestamp, duration, call_id,
             session_id, prompt_name, adapter, usage, rendered_output, run_context, changes, outcome, error,
         )  # fmt: skip
-        if event_id is not None:
-            _set_event_id(made, event_id)
+        link_event(made, event_id, within, undone_calls)
         return made
 
     def __getattr__(self, name: str) -> str:
@@ -162,6 +174,16 @@ class ToolInvoked(_Fields):
 
 
 _set_event_id = _Fields.__dict__["event_id"].__set__
+_set_within = _Fields.__dict__["within"].__set__
+_set_undone_calls = _Fields.__dict__["undone_calls"].__set__
+
+
+def link_event(event: ToolInvoked, event_id: str | None, within: str | None, undone_calls: tuple[str, ...]) -> None:
+    """Say where a new event stands among others, before anybody has seen it; without an id it keeps its own."""
+    if event_id is not None:
+        _set_event_id(event, event_id)
+    _set_within(event, within)
+    _set_undone_calls(event, tuple(undone_calls))
 
 
 def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by position
@@ -180,7 +202,7 @@ def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by
     run_context: RunContext | None,
     changes: Changes,
     outcome: Outcome,
-    error: BaseException | None,
+    error: RecordedError | None,
 ) -> ToolInvoked:
     """A `ToolInvoked` of all its fields, in half the time its own constructor takes; it gets an id when asked."""
     # Filled first and frozen then, like `ToolContext`.
@@ -201,10 +223,28 @@ def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by
     self.changes = changes
     self.outcome = outcome
     self.error = error
+    self.within = None
+    self.undone_calls = ()
     self._process = current_process()
     self._number = next_number()
     self.__class__ = ToolInvoked
     return self
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsUndone:
+    """Calls that had succeeded were undone, by a transaction around them or by a snapshot that was restored.
+
+    `undone_calls` are the `event_id`s of their `ToolInvoked`, oldest first.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    undone_calls: tuple[str, ...]
+    session_id: str | None = None
+    timestamp: float = field(default_factory=time)
+    event_id: str = field(default_factory=new_event_id)
 
 
 @final
@@ -248,4 +288,12 @@ class PromptExecuted:
     event_id: str = field(default_factory=new_event_id)
 
 
-__all__ = ["Outcome", "PromptExecuted", "PromptRendered", "ToolInvoked", "tool_invoked"]
+__all__ = [
+    "CallsUndone",
+    "Outcome",
+    "PromptExecuted",
+    "PromptRendered",
+    "ToolInvoked",
+    "link_event",
+    "tool_invoked",
+]

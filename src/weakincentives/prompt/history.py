@@ -56,4 +56,12 @@ class CallIndex(Generic[S]):
             del self._known[next(iter(self._known))]
 
 
-__all__ = ["CallIndex"]
+def recorded_call(session: SessionProtocol, call_id: str) -> ToolInvoked | None:
+    """The newest event of a call with this id; None when the log has none. Looks from the end of the log."""
+    for event in reversed(session[ToolInvoked].all()):
+        if event.call_id == call_id:
+            return event
+    return None
+
+
+__all__ = ["CallIndex", "recorded_call"]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
-from json import dumps
 from typing import Any, Literal, Protocol, cast, get_args
-
-from pydantic import BaseModel
 
 from ..errors import PromptValidationError
 from ..results import ToolResult
-from ..serde import dump
+from .canonical import canonical
 
 Strategy = Literal["auto", "params", "custom", "none"]
 OnException = Literal["unknown", "retry"]
@@ -112,7 +108,8 @@ class IdempotencyConfig:
     def key_for(self, tool_name: str, params: object) -> str | None:
         """The key of a call, the same in every process; None when nothing is remembered.
 
-        Raises what `key_fn` raises, `TypeError` when it gives no text, `SchemaError` for params without a JSON form.
+        Raises what `key_fn` raises, `TypeError` when it gives no text, `SchemaError` for a value in the params that
+        cannot be compared.
         """
         if self.strategy == "none":
             return None
@@ -122,57 +119,20 @@ class IdempotencyConfig:
             if not isinstance(key, str) or not key:
                 raise TypeError(f"key_fn of {tool_name} must return text that is not empty, got {key!r}.")
             return f"{self.scope}:{key}"
-        if self.strategy == "params":
-            params = {name: _field(params, name) for name in self.param_keys}
-        return f"{self.scope}:{tool_name}:{params_hash(params)}"
+        return self.key_of(tool_name, params_hash(self.counted(params)))
+
+    def key_of(self, tool_name: str, digest: str) -> str:
+        """The key of a call whose `counted` params have this hash."""
+        return f"{self.scope}:{tool_name}:{digest}"
+
+    def counted(self, params: object) -> object:
+        """What of the params makes two calls the same: all of them, or the fields in `param_keys`."""
+        return {name: _field(params, name) for name in self.param_keys} if self.param_keys else params
 
 
 def params_hash(params: object) -> str:
-    """A short hash of the params' canonical form; `SchemaError` when they have no JSON form."""
-    return sha256(_canonical(params)).hexdigest()[:_DIGITS]
-
-
-def _canonical(params: object) -> bytes:
-    """The same bytes for equal params, and for no others. To be hashed, not kept: secrets are in them."""
-    return _text(_form(params) if _needs_form(params) else dump(params)).encode("utf-8", "surrogatepass")
-
-
-def _needs_form(value: Any) -> bool:
-    """Whether JSON alone does not tell it from others: sets have no order there, and all secrets look alike."""
-    if value is None or isinstance(value, str | int | float | bytes):
-        return False
-    if isinstance(value, AbstractSet) or hasattr(cast(object, value), "get_secret_value"):
-        return True
-    return any(map(_needs_form, _parts(value)))
-
-
-def _form(value: Any) -> Any:
-    """Plain data that is equal for equal values and different for others."""
-    reveal = getattr(value, "get_secret_value", None)
-    if reveal is not None:
-        return {"secret": _form(reveal())}
-    if isinstance(value, AbstractSet):
-        return {"set": sorted(_text(_form(item)) for item in cast(AbstractSet[Any], value))}
-    if isinstance(value, Mapping):
-        pairs = cast(Mapping[Any, Any], value).items()
-        return {"map": sorted([_text(_form(name)), _text(_form(item))] for name, item in pairs)}
-    parts = _parts(value)
-    return [type(value).__name__, *map(_form, parts)] if parts else dump(value)
-
-
-def _parts(value: Any) -> Sequence[Any]:
-    if isinstance(value, Mapping):
-        pairs = cast(Mapping[Any, Any], value)
-        return [*pairs, *pairs.values()]
-    if isinstance(value, BaseModel):
-        return [dict(value)]
-    if is_dataclass(value):
-        return [getattr(value, item.name) for item in fields(value)]
-    return cast(Sequence[Any], value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
-
-
-def _text(plain: Any) -> str:
-    return dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """A short hash of the params' values; `SchemaError` when there is a value that has no canonical form."""
+    return sha256(canonical(params)).hexdigest()[:_DIGITS]
 
 
 def _field(params: object, name: str) -> object:

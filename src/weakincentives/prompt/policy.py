@@ -1,9 +1,9 @@
-"""Policies: who may be called when, asked before every call and answered closed."""
+"""Policies: which tools may be called when. Asked before every call; a policy that fails refuses the call."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -48,14 +48,18 @@ _ALLOW = Decision("allow")
 class ToolPolicy(Protocol):
     """A rule about calls, declared on a section (for its subtree) or a template.
 
-    `check` is pure: it gets a read-only context. A policy that raises, or returns anything else than is named
-    here, refuses the call. A policy may also have `on_result` (see `ResultPolicy`).
+    `check` is pure: it gets a read-only context. It may be `async def`. It is asked while the call holds its locks, so
+    what it saw is still true when the handler runs, and within the call's time limits. A policy that raises, takes too
+    long, or returns anything else than is named here, refuses the call. A policy may also have `on_result` (see
+    `ResultPolicy`).
 
-    Read-only calls of one turn overlap only under policies that say `overlaps = True`: one that counts calls would be
-    asked about all of them before any is on record.
+    Read-only calls overlap only under policies that say `overlaps = True`: one that counts calls would be asked about
+    all of them before any is on record.
     """
 
-    def check(self, tool_name: str, params: Any, context: ToolContext) -> str | Decision | None:
+    def check(
+        self, tool_name: str, params: Any, context: ToolContext
+    ) -> str | Decision | Awaitable[str | Decision | None] | None:
         """None or `Decision.allow()` lets the call pass; a text or `Decision.refuse(text)` stops it."""
         ...
 
@@ -67,7 +71,8 @@ class ResultPolicy(ToolPolicy, Protocol):
     def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> object:
         """Called inside the call's transaction, with its writable context; what it returns is ignored.
 
-        When it raises, the call fails and is undone. What it keeps belongs in a STATE slice, to be undone likewise.
+        May be `async def`. When it raises, or exceeds the call's time limits, the call fails and is undone. What it
+        keeps belongs in a STATE slice, to be undone likewise.
         """
         ...
 
@@ -78,13 +83,17 @@ def policy_name(policy: object) -> str:
     return name if isinstance(name, str) and name else type(policy).__name__
 
 
-def evaluate_policies(
-    policies: Iterable[ToolPolicy], tool_name: str, params: object, context: ToolContext
+Step = Callable[..., Awaitable[Any]]
+"""How a policy's method is called: `await step(method, *arguments)` gives what it returned, awaited if need be."""
+
+
+async def evaluate_policies(
+    policies: Iterable[ToolPolicy], tool_name: str, params: object, context: ToolContext, step: Step
 ) -> str | None:
     """The first refusal, with the name of the policy as its last line; None when all allow."""
     for policy in policies:
         try:
-            verdict = policy.check(tool_name, params, context)
+            verdict = await step(policy.check, tool_name, params, context)
         except Exception:  # policies are users' code, and a broken one must not open the gate
             logger.exception(
                 "Policy %s raised on a call of %s, so the call was refused.", policy_name(policy), tool_name
@@ -120,14 +129,33 @@ def _refusal(policy: object, text: str) -> str:
     return f"{text}\nRefused by {policy_name(policy)}."
 
 
-def notify_policies(
-    policies: Iterable[ToolPolicy], tool_name: str, params: object, result: ToolResult[Any], context: ToolContext
+async def notify_policies(  # noqa: PLR0917 - what `on_result` takes, and how it is called
+    policies: Iterable[ToolPolicy],
+    tool_name: str,
+    params: object,
+    result: ToolResult[Any],
+    context: ToolContext,
+    step: Step,
 ) -> None:
     """Tell the policies that listen of a success; what one raises passes through, so that the call is undone."""
     for policy in policies:
         listener = getattr(policy, "on_result", None)
         if listener is not None:
-            listener(tool_name, params, result, context)
+            await step(listener, tool_name, params, result, context)
 
 
-__all__ = ["Decision", "ResultPolicy", "ToolPolicy", "evaluate_policies", "notify_policies", "policy_name"]
+def may_overlap(policies: Iterable[ToolPolicy]) -> bool:
+    """Whether read-only calls under these policies may run at the same time."""
+    return all(getattr(policy, "overlaps", False) is True for policy in policies)
+
+
+__all__ = [
+    "Decision",
+    "ResultPolicy",
+    "Step",
+    "ToolPolicy",
+    "evaluate_policies",
+    "may_overlap",
+    "notify_policies",
+    "policy_name",
+]

@@ -18,6 +18,7 @@ from ..serde.schema import shared_schema
 from .annotations import ToolAnnotations
 from .handlers import UNKNOWN, HandlerPlan, SignatureError, importable, read_handler, unwrap_awaitable
 from .idempotency import IdempotencyConfig
+from .key_types import unkeyable
 from .tool_example import ToolExample
 from .typeforms import assignable, fits, is_params_type, is_typed_dict, plain, type_name
 
@@ -246,7 +247,7 @@ def checked_limit(field: str, value: object, least: int, refusals: Refusals) -> 
 
 
 def check_idempotency(config: object, params_type: Any, refusals: Refusals) -> None:
-    """Refuse keys that are no fields of the params."""
+    """Refuse keys that are not fields of the params, and params that keys cannot be made of."""
     if config is None:
         return
     if not isinstance(config, IdempotencyConfig):
@@ -258,6 +259,13 @@ def check_idempotency(config: object, params_type: Any, refusals: Refusals) -> N
             refusals.refuse(
                 f"idempotency param_keys names {key!r}, which is no field of {type_name(params_type)}. "
                 f"Its fields: {known}."
+            )
+    if config.strategy in {"auto", "params"}:
+        problem = unkeyable(params_type, config.param_keys)
+        if problem is not None:
+            refusals.refuse(
+                f"idempotency cannot make keys of {type_name(params_type)}: {problem}. "
+                'Use IdempotencyConfig(strategy="custom", key_fn=...), or "params" with other fields.'
             )
 
 

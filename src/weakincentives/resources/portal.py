@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from threading import Thread, current_thread
 from typing import TypeVar, final
 
+from ..interrupts import shielded, wait_until_done
+
 T = TypeVar("T")
 
 
@@ -16,12 +18,14 @@ async def _awaited(pending: Awaitable[T]) -> T:
 
 def run_on(loop: asyncio.AbstractEventLoop, pending: Awaitable[T]) -> T:
     """Run it on a loop that runs in another thread, and wait; an interrupt while waiting cancels it."""
-    future = asyncio.run_coroutine_threadsafe(_awaited(pending), loop)
-    try:
+    with shielded():
+        future = asyncio.run_coroutine_threadsafe(_awaited(pending), loop)
+        try:
+            wait_until_done(future)
+        except BaseException:
+            future.cancel()
+            raise
         return future.result()
-    except BaseException:
-        future.cancel()
-        raise
 
 
 async def await_on(loop: asyncio.AbstractEventLoop, pending: Awaitable[T]) -> T:
@@ -62,9 +66,10 @@ class Portal:
 
     def stop(self) -> None:
         """Cancel what still runs and end the thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        if current_thread() is not self._thread:
-            self._thread.join()
+        with shielded():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            if current_thread() is not self._thread:
+                self._thread.join()
 
 
 __all__ = ["Portal", "await_on", "run_on"]

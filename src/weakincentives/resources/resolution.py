@@ -11,6 +11,7 @@ from inspect import isawaitable, iscoroutine
 from typing import Any, TypeVar, final
 
 from ..errors import ProviderError, ResourceError, ResourceScopeError, UnboundResourceError
+from ..interrupts import current_shield, shielded
 from .binding import Binding, Scope
 from .build import Build, current_build, refuse_deadlock, refuse_repeat, runs_on, set_current
 from .forms import fits, name_of, own_methods, unbound_text
@@ -26,7 +27,8 @@ def get_blocking(life: Lifetime, wanted: Any, default: Any, asker: Build | None 
     binding = _binding_of(life, wanted, default, asker)
     if binding is None:
         return default
-    return block_on(_obtain(life, binding, asker or current_build(), Blocking(life.root.portal)))
+    with shielded():  # a build that is interrupted between two steps would keep those who wait for it waiting
+        return block_on(_obtain(life, binding, asker or current_build(), Blocking(life.root.portal)))
 
 
 async def get_awaiting(life: Lifetime, wanted: Any, default: Any, asker: Build | None = None) -> Any:
@@ -167,10 +169,23 @@ async def _construct(build: Build, home: Lifetime, waiting: Waiting) -> Any:
             done.set_result(None)
 
 
+def _call_provider(build: Build, home: Lifetime) -> Any:
+    """Providers are users' code: an interrupt reaches them at once."""
+    shield, resolver = current_shield(), BuildResolver(build, home)
+    depth = shield.depth
+    try:
+        while shield.noted:
+            shield.deliver()
+        shield.depth = 0
+        return build.binding.provider(resolver)
+    finally:
+        shield.depth = depth
+
+
 async def _provide(build: Build, home: Lifetime, waiting: Waiting) -> Any:
     before = set_current(build)
     try:
-        value = build.binding.provider(BuildResolver(build, home))
+        value = _call_provider(build, home)
         if iscoroutine(value) or (isawaitable(value) and not fits(value, build.binding.resource_type)):
             value = await _finish(value, build, "provider", waiting)
     except ResourceError:

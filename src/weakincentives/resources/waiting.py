@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, final
 
 from ..errors import ResourceError
+from ..interrupts import wait_until_done
 from .portal import Portal, await_on, run_on
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Blocking:
 
     async def until(self, done: Future[None]) -> None:
         """Block until it is over."""
-        done.result()
+        wait_until_done(done)
 
 
 @final

@@ -1,6 +1,6 @@
 """What runs a tool call, and the names of its surroundings under one roof."""
 
-from ..prompt.events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from ..prompt.events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
@@ -10,10 +10,12 @@ from .call import ToolCall, ToolReply
 from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
 from .loop import LoopResponse, MainLoop, MainLoopConfig
 from .redaction import redact
+from .snapshots import create_snapshot, release_snapshot, restore_snapshot
 from .tracker import PendingToolTracker
-from .transactions import CompositeSnapshot, create_snapshot, release_snapshot, restore_snapshot
+from .transactions import CompositeSnapshot
 
 __all__ = [
+    "CallsUndone",
     "CompositeSnapshot",
     "EffectId",
     "EffectLedger",

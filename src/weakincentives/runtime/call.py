@@ -52,7 +52,8 @@ class ToolReply(NamedTuple):
         text: what the model reads, capped, with a last line on what was undone.
         result: what the handler returned, or the refusal as a failed result.
         is_error: whether something unexpected happened; False for failures the handler reported itself.
-        duplicate: the id was answered before; this is for the caller and must not be sent to the model.
+        duplicate: the id was brought before, so nothing ran now. The rest is the answer it got then, where that is
+            known; it is for the caller, since the model has its answer.
     """
 
     call_id: str
@@ -81,8 +82,17 @@ class Request(NamedTuple):
     params: Any
 
 
+class Screened(NamedTuple):
+    """A request that is not one repetition too many and has time to run; its policies were not asked yet."""
+
+    request: Request
+    tool: Tool[Any, Any]
+    repeats: int
+    started: float
+
+
 class Admitted(NamedTuple):
-    """A request that every policy allowed and that has time to run. Only `gate` makes one."""
+    """A screened request that every policy allowed. Only `gate` makes one."""
 
     request: Request
     tool: Tool[Any, Any]
@@ -115,4 +125,4 @@ class Refused(Exception):  # noqa: N818 - not a fault: the model reads it and go
         self.duplicate = duplicate
 
 
-__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "ToolCall", "ToolReply", "make"]
+__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "Screened", "ToolCall", "ToolReply", "make"]

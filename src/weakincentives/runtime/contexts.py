@@ -7,17 +7,16 @@ from typing import Any, cast, final
 
 from ..errors import StaleCallError
 from ..fence import Fence, Guard, Owner
-from ..filesystem import Filesystem, GuardedFilesystem, HostFilesystem, InMemoryFilesystem
 from ..prompt.events import Outcome
 from ..prompt.tool_context import ContextFields as _Fields
 from ..prompt.tool_context import ToolContext
-from ..resources import ResourceContext, ToolScope
+from ..resources import ToolScope
 from ..session import Session
 from .call import Request
+from .call_resources import CallResources
+from .handler_watch import HandlerWatch
 from .ledger.held import Held
 from .run import Run
-
-_MISSING: Any = object()
 
 
 class _CallFields(_Fields):
@@ -123,6 +122,8 @@ class CallContext(_CallFields, ToolContext):
                 scope.close()
         finally:
             reason = _ENDINGS.get(outcome, "it returned")
+            if outcome in _ENDINGS and self._owner is not None:  # its handler may still run, and begin calls
+                self._owner.ended = self._run.locks
             _set_over(self, reason)
             if self._scope is not scope and self._scope is not None:
                 self._scope.close()
@@ -142,8 +143,9 @@ class CallContext(_CallFields, ToolContext):
 
     @property
     def prompt(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The prompt being evaluated."""
-        return self._run.prompt
+        """The prompt being evaluated; its resources are those of this call."""
+        prompt = self._run.prompt
+        return prompt if prompt is None else CallPrompt(prompt, self)
 
     @property
     def rendered_prompt(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -189,6 +191,11 @@ class CallContext(_CallFields, ToolContext):
     def fencing_token(self) -> int | None:
         """The number of the call's claim in the ledger, or None."""
         return None if self._held is None else self._held.token
+
+    @property
+    def watch(self) -> HandlerWatch | None:
+        """What sees the handler end, for a call that holds a claim; else None."""
+        return None if self._held is None else self._held.watch
 
     def hold(self, held: Held) -> None:
         """Say under which claim the call runs."""
@@ -238,40 +245,31 @@ _ENDINGS: dict[Outcome, str] = {
 
 
 @final
-class CallResources:
-    """A tool scope whose filesystems are fenced: what a handler gets here writes nothing once its call is over."""
+class CallPrompt:
+    """A prompt as a handler sees it: everything is the prompt's own, but the resources are those of the call."""
 
-    __slots__ = ("_guard", "_guarded", "_scope", "shared")
+    __slots__ = ("_context", "_prompt")
 
-    def __init__(self, scope: ToolScope, guard: Guard, shared: ResourceContext) -> None:
-        self.shared = shared  # what outlives the call, for a transaction inside it
-        self._scope = scope
-        self._guard = guard
-        self._guarded: dict[Any, Any] | None = None
+    def __init__(self, prompt: Any, context: CallContext) -> None:
+        self._prompt = prompt
+        self._context = context
 
-    def get(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
-        """The resource, built on first use; see `ResourceContext.get`."""
-        found = self._scope.get(resource_type) if default is _MISSING else self._scope.get(resource_type, default)
-        return self._fenced(resource_type, found)
+    @property
+    def resources(self) -> CallResources:
+        """The resources of the call, as `context.resources`."""
+        return self._context.resources
 
-    async def aget(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
-        """Like `get`, for async code."""
-        if default is _MISSING:
-            return self._fenced(resource_type, await self._scope.aget(resource_type))
-        return self._fenced(resource_type, await self._scope.aget(resource_type, default))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._prompt, name)
 
-    def __contains__(self, resource_type: object, /) -> bool:
-        return resource_type in self._scope
+    def __eq__(self, other: object) -> bool:
+        return self._prompt is (other._prompt if type(other) is CallPrompt else other)
 
-    def _fenced(self, resource_type: Any, found: Any) -> Any:
-        if found is None or not (resource_type is Filesystem or isinstance(found, InMemoryFilesystem | HostFilesystem)):
-            return found
-        if self._guarded is None:
-            self._guarded = {}
-        guarded = self._guarded.get(resource_type)
-        if guarded is None:
-            guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)
-        return guarded
+    def __hash__(self) -> int:
+        return hash(self._prompt)
+
+    def __repr__(self) -> str:
+        return repr(self._prompt)
 
 
-__all__ = ["CallContext", "CallResources", "call_context"]
+__all__ = ["CallContext", "call_context"]

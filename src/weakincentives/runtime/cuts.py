@@ -11,9 +11,11 @@ from ..prompt.annotations import ToolAnnotations
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS, Tool
 from ..prompt.tree import BoundTool
 from ..results import ToolResult
+from .call_memory import short_id
 
 READ_TOOL = "read_tool_result"
 _MAX_KEPT = 64
+_MAX_HANDLE_CHARS = 100
 _MAX_KEPT_CHARS = 32 * 1024 * 1024
 
 
@@ -56,6 +58,7 @@ class CutResults:
         """The text, or its beginning with a notice; from the first cut on the tool to read on is offered."""
         if len(text) <= limit:
             return text
+        call_id = short_id(call_id, _MAX_HANDLE_CHARS)
         with self._lock:
             self._keep(call_id, text)
             if READ_TOOL not in self._tools:
@@ -64,6 +67,11 @@ class CutResults:
             f"{text[:limit]}\n[Cut: {limit} of {len(text)} characters shown. "
             f'Call {READ_TOOL}(call_id="{call_id}", offset={limit}) to read on.]'
         )
+
+    def capped_for(self, tool_name: str, call_id: str, text: str) -> str:
+        """The text, capped as this tool's results are; an unknown tool has the usual cap."""
+        bound = self._tools.get(tool_name)
+        return self.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS if bound is None else bound.tool.max_result_chars)
 
     def _keep(self, call_id: str, text: str) -> None:
         self._chars += len(text) - len(self._texts.pop(call_id, ""))

@@ -1,32 +1,32 @@
-"""Stage 2: may it run? Repetitions, policies, deadline, budget. Nothing is touched; `Refused` carries the answer."""
+"""Stages 2 and 4: may it run? `Refused` carries the answer to the model. Nothing is written.
+
+`screen` asks what needs no locks: repetitions, deadline, budget. `gate` asks the policies while the call holds its
+locks, so that nothing they looked at can change before the handler runs.
+"""
 
 from __future__ import annotations
 
 from ..budget import BudgetTracker
 from ..errors import BudgetExceededError, DeadlineExceededError
 from ..prompt.policy import evaluate_policies
-from .call import Admitted, Refused, Request, make
+from .call import Admitted, Refused, Request, Screened, make
 from .contexts import call_context
+from .repetitions import refuse_repetition
 from .run import Run
+from .steps import Steps
 from .threads import MAX_ABANDONED, abandoned_count
+from .waiting import Waiting
 
 
-def gate(request: Request, run: Run) -> Admitted:
-    """Admit the request, or raise `Refused`. The only place that makes an `Admitted`."""
-    call, bound, params = request
+def screen(request: Request, run: Run) -> Screened:
+    """Let the request pass to the locks, or raise `Refused`."""
+    _, bound, params = request
     tool = bound.tool
-    repeats = 1 if tool.max_repeats is None else run.memory.repeats(call.name, call.arguments)
-    if tool.max_repeats is not None and repeats >= tool.max_repeats:
-        raise Refused(
-            "refused",
-            f"This is call number {repeats} of '{tool.name}' in a row with the same arguments, so it was not run.\n"
-            "Its result will not change. Do something else, or say why you cannot go on.",
-            params=params,
-        )
-    if bound.policies:
-        _ask_policies(request, run)
+    repeats = 1 if tool.max_repeats is None else run.memory.repeats(request, tool, tool.max_repeats)
+    if repeats > 1 or run.memory.alternated:
+        refuse_repetition(request, repeats, run)
     if run.deadline is not None and run.deadline.expired:
-        raise Refused("deadline", f"The deadline has passed, so '{tool.name}' was not run.", params=params)
+        raise _too_late(request)
     if run.budget_tracker is not None:
         _ask_budget(request, run.budget_tracker)
     limited = tool.timeout is not None or run.deadline is not None or tool.isolation is not None
@@ -37,17 +37,36 @@ def gate(request: Request, run: Run) -> Admitted:
             "This needs a person: the process should be restarted.",
             params=params,
         )
-    return make(Admitted, (request, tool, repeats, run.monotonic()))
+    return make(Screened, (request, tool, repeats, run.monotonic()))
 
 
-def _ask_policies(request: Request, run: Run) -> None:
+async def gate(screened: Screened, run: Run, waiting: Waiting) -> Admitted:
+    """Admit the request, or raise `Refused`. The only place that makes an `Admitted`.
+
+    The caller holds the locks of the call: alone, unless all policies say that calls may overlap.
+    """
+    if screened.request.bound.policies:
+        await _ask_policies(screened.request, run, waiting)
+    return make(Admitted, screened)
+
+
+async def _ask_policies(request: Request, run: Run, waiting: Waiting) -> None:
+    _, bound, params = request
     context = call_context(request, run, False)
+    step = Steps(bound.tool, run, waiting).run
     try:
-        text = evaluate_policies(request.bound.policies, request.bound.tool.name, request.params, context)
+        text = await evaluate_policies(bound.policies, bound.tool.name, params, context, step)
     finally:
         context.end("refused")
     if text is not None:
-        raise Refused("refused", text, params=request.params)
+        if run.deadline is not None and run.deadline.expired:
+            raise _too_late(request)
+        raise Refused("refused", text, params=params)
+
+
+def _too_late(request: Request) -> Refused:
+    name = request.bound.tool.name
+    return Refused("deadline", f"The deadline has passed, so '{name}' was not run.", params=request.params)
 
 
 def _ask_budget(request: Request, tracker: BudgetTracker) -> None:
@@ -55,9 +74,9 @@ def _ask_budget(request: Request, tracker: BudgetTracker) -> None:
     try:
         tracker.check()
     except DeadlineExceededError:
-        raise Refused("deadline", f"The deadline has passed, so '{name}' was not run.", params=request.params) from None
+        raise _too_late(request) from None
     except BudgetExceededError as error:
         raise Refused("refused", f"{error}\nTherefore '{name}' was not run.", params=request.params) from None
 
 
-__all__ = ["gate"]
+__all__ = ["gate", "screen"]

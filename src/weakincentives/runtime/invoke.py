@@ -14,14 +14,16 @@ from ..errors import (
     ToolError,
     VisibilityExpansionRequired,
 )
+from ..interrupts import Shield
 from ..prompt.events import Outcome
-from ..prompt.handlers import read_handler
+from ..prompt.handlers import Call, read_handler
 from ..prompt.tool import Tool
 from ..prompt.tool_context import ToolContext
 from ..results import ToolResult
 from ..run_context import RunContext
 from .call import Admitted, Ran, make
 from .contexts import CallContext
+from .handler_watch import HandlerEnd
 from .processes import Job, parents_heartbeat
 from .redaction import redact, text_of
 from .run import Run
@@ -34,7 +36,7 @@ class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
     """The deadline passed before the handler began."""
 
 
-def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable[Any] | None:
+def start(admitted: Admitted, context: CallContext, run: Run, shield: Shield) -> Ran | Awaitable[Any] | None:
     """Run a plain handler in this thread, which is the usual case.
 
     None when the handler has limits or is async: it has not begun then. An awaitable is what it returned.
@@ -42,12 +44,18 @@ def start(admitted: Admitted, context: CallContext, run: Run) -> Ran | Awaitable
     tool = admitted.tool
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return None
+    depth = shield.depth
     try:
         if run.has_eager_tools:
             context.scope().__enter__()
+        while shield.noted:  # interrupted before the handler began
+            shield.deliver()
+        shield.depth = 0
         result: Any = tool.call(admitted.request.params, context)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
+        shield.depth = depth  # the first statement, here and below: see interrupts.py
         return _raised(error, tool, run)
+    shield.depth = depth
     if type(result) is ToolResult and result.success:
         return make(Ran, (result, "succeeded", None, None))  # pyright: ignore[reportUnknownArgumentType]
     return result if inspect.isawaitable(result) else _ended(result, tool, run)  # pyright: ignore[reportUnknownArgumentType]
@@ -60,11 +68,12 @@ async def invoke(
     tool, params = admitted.tool, admitted.request.params
     limits = Limits(tool.timeout, run.deadline)
     if run.deadline is not None and run.deadline.expired:  # while it waited for others
-        return too_late(tool)
+        return too_late(tool.name)
     outcome = limits.outcome()
     try:
         if begun is not None:
-            result = await waiting.finish(begun)
+            watch = context.watch
+            result = await waiting.finish(begun if watch is None else watch.awaited(begun))
         else:
             if run.has_eager_tools:
                 context.scope().__enter__()
@@ -72,17 +81,27 @@ async def invoke(
                 args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
                 result = await waiting.in_process(limits, Job(_handle, args), context.beat)
             elif tool.isolation is None and limits == _NO_LIMITS:
-                result = await waiting.finish(tool.call(params, context))
+                result = await waiting.finish(_watched(tool, context)(params, context))
             else:
-                result = await waiting.within(
-                    limits.seconds(), lambda: tool.call(params, context), is_async=tool.is_async
-                )
+                call = _watched(tool, context)
+                result = await waiting.within(limits.seconds(), lambda: call(params, context), is_async=tool.is_async)
     except OutOfTime:
         expired = run.deadline is not None and run.deadline.expired  # also while a worker process was starting
         return _out_of_time(tool, "deadline" if expired else outcome)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
         return _raised(error, tool, run)
     return _ended(result, tool, run)
+
+
+def _watched(tool: Tool[Any, Any], context: CallContext) -> Call:
+    """The handler; if the call holds a claim, watched, because the claim lasts until the handler really ends."""
+    watch = context.watch
+    return tool.call if watch is None else watch.around(tool.call)
+
+
+def ended_late(end: HandlerEnd, tool: Tool[Any, Any], run: Run) -> Ran:
+    """How a handler ended that its call did not wait for."""
+    return _ended(end.result, tool, run) if end.error is None else _raised(end.error, tool, run)
 
 
 def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
@@ -157,9 +176,9 @@ def _out_of_time(tool: Tool[Any, Any], outcome: Outcome) -> Ran:
     return Ran(ToolResult.error(text), outcome)
 
 
-def too_late(tool: Tool[Any, Any]) -> Ran:
+def too_late(name: str) -> Ran:
     """The end of a call that waited for others until the run's time was up."""
-    text = f"The deadline passed while '{tool.name}' waited for other calls, so it had no effect."
+    text = f"The deadline passed while '{name}' waited for other calls, so it had no effect."
     return Ran(ToolResult.error(text), "deadline", NotBegun(text))
 
 
@@ -176,4 +195,4 @@ def _handle(
     return finished(read_handler(handler).call(params, context))
 
 
-__all__ = ["NotBegun", "internal_error", "interrupted", "invoke", "start", "too_late", "unopened"]
+__all__ = ["NotBegun", "ended_late", "internal_error", "interrupted", "invoke", "start", "too_late", "unopened"]

@@ -7,20 +7,35 @@ another call runs under the locks its caller holds, in whatever thread or task i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
-from contextvars import Token
+from contextvars import Token, copy_context
+from functools import partial
 from threading import TIMEOUT_MAX, Lock
 from time import monotonic
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 from weakref import ref
 
-from ..fence import Guard, Owner, current_owner, enter_owner, leave_owner
+from ..fence import Fence, Guard, Owner, current_owner, enter_owner, leave_owner
+from ..interrupts import unshielded, wait_until_done
+from .places import Placed
+
+logger = logging.getLogger(__name__)
+
+_LOOK = 5.0
+"""Seconds after which a waiter looks whether the holder still exists, and again after as many more."""
 
 
 class LockTimeout(Exception):  # noqa: N818 - an event, not a fault
     """The locks could not be had in time; none is taken."""
+
+
+class _Waiter(NamedTuple):
+    shared: bool
+    granted: Future[None]
+    holding: Holding | None
 
 
 @final
@@ -30,123 +45,134 @@ class CallLock:
     Whoever takes the one item out of `_free` has the lock; that is a single step, so a lock nobody waits for needs no
     mutex. A release puts it back first and looks for waiters then, and who waits queues up first and looks for the item
     then: one of the two sees the other.
+
+    It knows who holds it: see `look_after`.
     """
 
-    __slots__ = ("__weakref__", "_free", "_mutex", "_readers", "_waiting", "number")
+    __slots__ = ("__weakref__", "_free", "_mutex", "_readers", "_waiting", "number", "readers", "writer")
 
     _count = 0
 
     def __init__(self) -> None:
         CallLock._count += 1
         self.number = CallLock._count
+        self.writer: Holding | None = None
+        self.readers: list[Holding] = []
         self._mutex = Lock()
         self._free = [True]
         self._readers = 0
-        self._waiting: deque[tuple[bool, Future[None]]] = deque()
+        self._waiting: deque[_Waiter] = deque()
 
-    def take_now(self, shared: bool) -> bool:
+    def take_now(self, shared: bool, holding: Holding | None = None) -> bool:
         """Take the lock if that needs no waiting."""
         if self._waiting:
             return False
         if shared:
             with self._mutex:
-                return self._grant(shared)
+                return self._grant(shared, holding)
         try:
-            return self._free.pop()
+            self._free.pop()
         except IndexError:
             return False
+        self.writer = holding
+        return True
 
-    def take(self, shared: bool) -> Future[None] | None:
+    def take(self, shared: bool, holding: Holding | None = None) -> Future[None] | None:
         """Take the lock, or queue up: the future is done once it is the caller's."""
         with self._mutex:
-            if not self._waiting and self._grant(shared):
+            if not self._waiting and self._grant(shared, holding):
                 return None
-            waiter: Future[None] = Future()
-            self._waiting.append((shared, waiter))
+            waiter = _Waiter(shared, Future(), holding)
+            self._waiting.append(waiter)
             self._serve()
-            return waiter
+            return waiter.granted
 
-    def give_up(self, shared: bool, waiter: Future[None]) -> None:
+    def give_up(self, shared: bool, granted: Future[None], holding: Holding | None = None) -> None:
         """Stop waiting; a lock that was granted in the meantime is released."""
         with self._mutex:
-            if not waiter.done():
-                self._waiting.remove((shared, waiter))
+            if not granted.done():
+                self._waiting = deque(waiter for waiter in self._waiting if waiter.granted is not granted)
                 self._serve()  # readers behind a writer may have waited for nothing else
                 return
-        self.release(shared)
+        self.release(shared, holding)
 
-    def release(self, shared: bool) -> None:
+    def release(self, shared: bool, holding: Holding | None = None) -> None:
         """Hand it to the next in line."""
-        if not shared or self._was_last_reader():
+        if not shared:
+            self.writer = None
+            self._free.append(True)
+        elif self._was_last_reader(holding):
             self._free.append(True)
         if self._waiting:
             with self._mutex:
                 self._serve()
 
-    def _was_last_reader(self) -> bool:
+    def look_after(self) -> None:
+        """Close the calls that hold it and cannot end any more: their thread, task or event loop is gone.
+
+        They are undone, as if they had been interrupted, and the lock goes to the next in line. Asked by who waits.
+        """
+        with self._mutex:
+            holders = [*self.readers, *(() if self.writer is None else (self.writer,))]
+            self._serve()  # past waiters that cannot take it any more
+        for holding in holders:
+            if holding.is_orphaned():
+                holding.close_orphaned()
+
+    def _was_last_reader(self, holding: Holding | None) -> bool:
         with self._mutex:
             self._readers -= 1
+            if holding is not None:
+                self.readers.remove(holding)
             return not self._readers
 
     def _serve(self) -> None:
-        while self._waiting and self._grant(self._waiting[0][0]):
-            _, waiter = self._waiting.popleft()
-            waiter.set_result(None)
+        while self._waiting:
+            shared, granted, holding = self._waiting[0]
+            if holding is not None and holding.is_orphaned():
+                self._waiting.popleft()  # granted to a closed event loop it would be nobody's, and held for ever
+            elif self._grant(shared, holding):
+                self._waiting.popleft()
+                granted.set_result(None)
+            else:
+                return
 
-    def _grant(self, shared: bool) -> bool:
+    def _grant(self, shared: bool, holding: Holding | None) -> bool:
         if not (shared and self._readers):  # the first of several readers has it for all of them
             try:
                 self._free.pop()
             except IndexError:
                 return False
-        self._readers += shared
+        if not shared:
+            self.writer = holding
+            return True
+        self._readers += 1
+        if holding is not None:
+            self.readers.append(holding)
         return True
 
 
-@final
-class _Identity(ref[Any]):
-    """Refers to a participant weakly and stands for that very object: equal ones are still two."""
-
-    __slots__ = ("_id",)
-
-    def __new__(cls, participant: Any) -> _Identity:
-        self = super().__new__(cls, participant, _forget)
-        self._id = id(participant)
-        return self
-
-    def __hash__(self) -> int:
-        return self._id
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        mine = self()
-        return mine is not None and isinstance(other, _Identity) and other() is mine
-
-
-_locks: dict[_Identity, CallLock] = {}
+_locks: dict[int, tuple[ref[Any], CallLock]] = {}
 _locks_mutex = Lock()
 _shared_lock = CallLock()
-
-
-def _forget(identity: Any) -> None:
-    _locks.pop(identity, None)
 
 
 def lock_of(participant: Any) -> CallLock:
     """The lock of a participant; it lives as long as the participant does.
 
-    Objects that cannot be weakly referred to share one lock.
+    Equal participants have two locks. Objects that cannot be weakly referred to share one lock.
     """
-    try:
-        identity = _Identity(participant)
-    except TypeError:
-        return _shared_lock
+    key = id(participant)
     with _locks_mutex:
-        lock = _locks.get(identity)
-        if lock is None:
-            lock = _locks[identity] = CallLock()
-        return lock
+        known = _locks.get(key)
+        if known is None or known[0]() is not participant:
+            try:
+                # The callback is C code throughout: an interrupt in a Python function would be swallowed there.
+                known = ref(participant, partial(_locks.pop, key)), CallLock()
+            except TypeError:
+                return _shared_lock
+            _locks[key] = known
+        return known[1]
 
 
 def in_order(locks: Iterable[CallLock]) -> tuple[CallLock, ...]:
@@ -162,7 +188,7 @@ class Guarded(Protocol):
         ...
 
 
-class Holding:
+class Holding(Placed):
     """The locks a call holds; found through a context variable by the calls made inside it.
 
     `locks` are `in_order`; those that a call around this one holds are left to it. Released, it can be taken again.
@@ -185,7 +211,7 @@ class Holding:
         self._outer: Holding | None = None if around is None else around.holder
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
-        self._token = None
+        self._loop = self._task = self._thread = self._token = None
 
     def holds(self, lock: CallLock) -> bool:
         """Whether this call, or one around it, has the lock and is still running."""
@@ -215,9 +241,14 @@ class Holding:
         outer = self._outer
         if outer is None or not self._locks or self._locks[-1] is not getattr(outer, "_inner", None):
             return None
-        while outer is not None and not hasattr(outer, "call"):
-            outer = outer._outer
-        return None if outer is None else outer.call.guard()
+        return outer.guard()
+
+    def guard(self) -> Guard | None:
+        """The guard of the call that holds this, or of the nearest call around it; None outside of calls."""
+        holding: Holding | None = self
+        while holding is not None and not hasattr(holding, "call"):
+            holding = holding._outer
+        return None if holding is None else holding.call.guard()
 
     def take_now(self, shared: bool) -> bool:
         """Take all locks if that needs no waiting; else none."""
@@ -225,8 +256,8 @@ class Holding:
         taken = 0
         try:
             for lock in self._locks:
-                if not lock.take_now(shared):
-                    self._drop(self._locks[:taken])
+                if not lock.take_now(shared, self):
+                    self._drop(taken)
                     return False
                 taken += 1
             self._token = enter_owner(self.owner)
@@ -235,58 +266,53 @@ class Holding:
         except BaseException:  # Ctrl-C
             self._held = False
             self.owner.holder = None
-            self._drop(self._locks[:taken])
+            self._drop(taken)
             raise
         return True
 
     def take(self, shared: bool, seconds: float | None = None) -> None:
         """Take all locks, blocking the thread; an interrupted wait leaves none taken, nor does a `LockTimeout`."""
         self._shared = shared
+        self.place_here()
         until = None if seconds is None else monotonic() + seconds
         taken = 0
         try:
             for lock in self._locks:
-                waiter = lock.take(self._shared)
-                if waiter is not None:
+                granted = lock.take(shared, self)
+                if granted is not None:
                     try:
-                        waiter.result(_left(until))
-                    except TimeoutError:
-                        lock.give_up(self._shared, waiter)
-                        raise LockTimeout("Other calls took too long.") from None
+                        _wait_until_granted(lock, granted, until)
                     except BaseException:
-                        lock.give_up(self._shared, waiter)
+                        lock.give_up(shared, granted, self)
                         raise
                 taken += 1
         except BaseException:
-            self._drop(self._locks[:taken])
+            self._drop(taken)
             raise
-        self._held = True
-        self.owner.holder = self
-        self._token = enter_owner(self.owner)
+        self._hold()
 
     async def atake(self, shared: bool, seconds: float | None = None) -> None:
         """Like `take`, without blocking the event loop; a cancelled wait leaves none taken."""
         self._shared = shared
+        self.place_here()
         until = None if seconds is None else monotonic() + seconds
         taken = 0
         try:
             for lock in self._locks:
-                waiter = lock.take(self._shared)
-                if waiter is not None:
+                granted = lock.take(shared, self)
+                if granted is not None:
                     try:
-                        # Shielded: cancelling the wait must not cancel a grant that is being made.
-                        granted = asyncio.shield(asyncio.wrap_future(waiter))
-                        await asyncio.wait_for(granted, _left(until))
-                    except TimeoutError:
-                        lock.give_up(self._shared, waiter)
-                        raise LockTimeout("Other calls took too long.") from None
+                        await _await_until_granted(lock, granted, until)
                     except BaseException:
-                        lock.give_up(self._shared, waiter)
+                        lock.give_up(shared, granted, self)
                         raise
                 taken += 1
         except BaseException:
-            self._drop(self._locks[:taken])
+            self._drop(taken)
             raise
+        self._hold()
+
+    def _hold(self) -> None:
         self._held = True
         self.owner.holder = self
         self._token = enter_owner(self.owner)
@@ -304,11 +330,49 @@ class Holding:
             enter_owner(self.owner.around)
         finally:
             for lock in self._locks:
-                lock.release(self._shared)
+                lock.release(self._shared, self)
 
-    def _drop(self, locks: tuple[CallLock, ...]) -> None:
-        for lock in locks:
-            lock.release(self._shared)
+    def _drop(self, taken: int) -> None:
+        for lock in self._locks[:taken]:
+            lock.release(self._shared, self)
+
+    def close_orphaned(self) -> None:
+        """Release it for those who wait; what is left of its call can change nothing any more."""
+        with _closing_orphans:
+            if not self._held:
+                return
+            name = "unknown" if self._thread is None else self._thread.name
+            logger.error("A call in thread %s ended without releasing its locks; they were taken over", name)
+            if hasattr(self, "call") and isinstance(guard := self.call.guard(), Fence):
+                guard.close("it was abandoned")
+            try:
+                # In a context of its own: leaving its owner must not change what is current for who waits.
+                copy_context().run(self._close)
+            except Exception:  # what it left could not be restored; its participants say so to the next call
+                logger.exception("An abandoned call could not be undone")
+
+    def _close(self) -> None:
+        self.let_go()
+
+
+_closing_orphans = Lock()
+
+
+def _wait_until_granted(lock: CallLock, granted: Future[None], until: float | None) -> None:
+    if not wait_until_done(granted, _left(until), meanwhile=lock.look_after, period=_LOOK) and not granted.done():
+        raise LockTimeout("Other calls took too long.")
+
+
+async def _await_until_granted(lock: CallLock, granted: Future[None], until: float | None) -> None:
+    waiting = asyncio.wrap_future(granted)
+    while not granted.done():
+        left = _left(until)
+        await unshielded(asyncio.wait({waiting}, timeout=_LOOK if left is None else min(left, _LOOK)))
+        if granted.done():
+            return
+        if left is not None and left <= _LOOK:
+            raise LockTimeout("Other calls took too long.")
+        lock.look_after()
 
 
 def _left(until: float | None) -> float | None:

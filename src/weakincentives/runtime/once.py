@@ -10,21 +10,25 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeVar, cast, final
+from functools import partial
+from typing import Any, Literal, TypeVar, cast, final
 
-from ..errors import LeaseLostError, LedgerError
+from ..errors import LeaseLostError, LedgerError, SchemaError
 from ..prompt.handlers import read_handler
-from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..results import ToolResult
 from .call import Admitted, Ran, make
 from .contexts import CallContext, call_context
-from .invoke import NotBegun, internal_error, interrupted
+from .effect_keys import Asked, Former, asked_for, formerly, runs_here
+from .effect_texts import INEXACT, busy_text, conflict_text, ended_text, no_key_text, running_text, unknown_text
+from .handler_watch import HandlerEnd
+from .invoke import NotBegun, ended_late, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
-from .ledger.effect import EffectId, LedgerEntry, storable
+from .ledger.effect import LedgerEntry
 from .ledger.held import Held
-from .ledger.purity import is_pure
+from .ledger.running import keep_claim
 from .ledger.values import pack, unpack
-from .redaction import redact
+from .recall import recall_answer
+from .redaction import described, text_of
 from .run import Run
 from .transactions import Savepoint
 from .waiting import Limits, OutOfTime, Waiting
@@ -35,19 +39,11 @@ T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _AT_ONCE = timedelta(milliseconds=10)
-_REMEMBERED_KEYS = 256
+_MAX_WHY = 1000
 _SAID_SO = frozenset({"failed", "expanded"})
 """Outcomes by which a handler says that nothing happened."""
-
-
-class Asked(NamedTuple):
-    """What a call is in the ledger, as its claim takes it."""
-
-    effect_id: EffectId
-    tool_name: str
-    params_hash: str
-    lease: float
-    strict_params: bool
+_GAVE_UP = frozenset({"timeout", "deadline", "cancelled"})
+"""Outcomes of calls that did not wait for their handler's end."""
 
 
 @final
@@ -73,10 +69,12 @@ class Once:
         A duplicate of a running call waits for that one's result. No exception leaves this.
         """
         try:
-            asked = _asked(self._admitted, self._config, self._run)
+            asked = asked_for(self._admitted.request, self._run)
             if asked is None:
                 return None
             ledger = self._run.ledger()
+            if runs_here(asked, self._run):
+                return self._still_running()
             if not ledger.blocks:  # the usual answers need no more than this
                 found = ledger.claim(*asked)
                 if isinstance(found, Replay):
@@ -89,23 +87,40 @@ class Once:
             logger.exception("The ledger cannot be used", extra=self._run.log_extra)
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
             return Ran(ToolResult.error(text), "crashed", error)
-        except Exception as error:  # key functions are users' code
-            logger.exception("No key for a call of %s", self._admitted.tool.name, extra=self._run.log_extra)
-            return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
+        except Exception as error:  # noqa: BLE001 - key functions are users' code
+            return self._no_key(error)
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
 
-    async def _claim(self, asked: Asked) -> Ran | None:
+    def _no_key(self, error: Exception) -> Ran:
+        name = self._admitted.tool.name
+        logger.error("No key for a call of %s", name, exc_info=error, extra=self._run.log_extra)
+        if isinstance(error, SchemaError) and self._config.key_fn is None:
+            return Ran(ToolResult.error(no_key_text(name, error)), "invalid", error)
+        return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
+
+    async def _claim(self, own: Asked) -> Ran | None:
         until, pause = time.monotonic() + self._patience(), _FIRST_PAUSE
+        former = await self._former(own)
+        if former is not None and not former.exact:
+            return self._unknown(INEXACT)
+        asked = own if former is None else former.asked
         while True:
+            if runs_here(asked, self._run):  # also one that was given up on while we waited
+                return self._still_running()
             found = await self._ask(asked)
             if isinstance(found, Claimed):
-                self._hold(asked, found.token)
-                return None
+                if asked is own:
+                    self._hold(own, found.token)
+                    return None
+                # The former row has expired just now. Claims are made under new keys only, so that all make the same.
+                await self._in_ledger(partial(self._run.ledger().forget, asked.effect_id, found.token))
+                asked = own
+                continue
             if isinstance(found, Replay):
                 return self._replay(found)
             if isinstance(found, Conflict):
-                return Ran(ToolResult.error(_conflict(self._admitted.tool.name, found.entry)), "conflict")
+                return Ran(ToolResult.error(conflict_text(self._admitted.tool.name, found.entry)), "conflict")
             if isinstance(found, Doubt):
                 settled = await self._settle(asked, found.entry)
                 if settled == "run":
@@ -118,6 +133,19 @@ class Once:
                 return self._gave_up()
             await self._waiting.pause(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _former(self, own: Asked) -> Former | None:
+        """The call as an earlier release recorded it; None when there is no such row."""
+        ledger = self._run.ledger()
+        former = formerly(own, self._admitted.request, self._run) if ledger.former_keys else None
+        if former is None:
+            return None
+        entry = await self._in_ledger(partial(ledger.find, former.asked.effect_id))
+        if entry is None:
+            return None
+        # Under a custom key, which is the same in both, only the hash tells whether the row is a former one.
+        is_former = former.asked.effect_id != own.effect_id or entry.params_hash == former.asked.params_hash
+        return former if is_former else None
 
     async def _ask(self, asked: Asked) -> Claim:
         ledger = self._run.ledger()
@@ -136,7 +164,9 @@ class Once:
 
     def _hold(self, asked: Asked, token: int) -> Held:
         self._asked = asked
-        self._held = held = Held(self._run.ledger(), asked.effect_id, token, asked.lease)
+        self._held = held = Held(
+            self._run.ledger(), asked.effect_id, token, asked.lease, asked.tool_name, asked.params_hash
+        )
         self._context.hold(held)
         return held
 
@@ -146,8 +176,7 @@ class Once:
         if config.reconcile is None and config.on_exception != "retry":
             text = "The outcome of %s is unknown (%s); `wink ledger` settles it"
             logger.warning(text, entry.id.text, entry.why, extra=self._run.log_extra)
-            why = entry.why if not self._run.hide_errors else "an earlier call did not end as it should"
-            return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, config)), "unknown")
+            return self._unknown(entry.why if not self._run.hide_errors else "an earlier call did not end as it should")
         ledger = self._run.ledger()
         token = await self._in_ledger(lambda: ledger.take_over(asked.effect_id, entry.token, asked.lease))
         if token is None:
@@ -161,12 +190,14 @@ class Once:
         try:
             result = await self._look_up(held)
         except BaseException as error:
-            why = "the lookup did not end in time" if isinstance(error, OutOfTime) else f"the lookup raised {error!r}"
-            await self._in_ledger(lambda: held.doubt(redact(why)))
+            why = "did not end in time" if isinstance(error, OutOfTime) else f"raised {described(error)}"
+            await self._in_ledger(lambda: held.doubt(_storable(f"the lookup {why}")))
             if not isinstance(error, Exception):
                 raise
             logger.exception("Looking up the outcome of %s failed", held.key, extra=self._run.log_extra)
-            return Ran(ToolResult.error(_unknown(name, "it could not be looked up", self._config)), "unknown", error)
+            return Ran(
+                ToolResult.error(unknown_text(name, "it could not be looked up", self._config)), "unknown", error
+            )
         if result is None:
             return "run"
         if not isinstance(result, ToolResult):
@@ -174,9 +205,9 @@ class Once:
         result = cast(ToolResult[Any], result)
         if result.success:
             return await self._found(held, result)
-        why = result.message
-        await self._in_ledger(lambda: held.doubt(why))
-        return Ran(ToolResult.error(_unknown(name, why, self._config)), "unknown")
+        why = text_of(result.message)
+        await self._in_ledger(lambda: held.doubt(_storable(why)))
+        return self._unknown(why)
 
     async def _look_up(self, held: Held) -> Any:
         assert self._config.reconcile is not None
@@ -208,11 +239,13 @@ class Once:
         name, deadline = self._admitted.tool.name, self._run.deadline
         if deadline is not None and deadline.remaining() < _AT_ONCE:
             return Ran(ToolResult.error(f"The deadline has passed, so '{name}' was not run."), "deadline")
-        text = (
-            f"The same call of '{name}' is still running elsewhere, so it was not started again.\n"
-            "Its outcome is not known yet. Call it again later with the same arguments to get its result."
-        )
-        return Ran(ToolResult.error(text), "unknown")
+        return Ran(ToolResult.error(busy_text(name)), "unknown")
+
+    def _unknown(self, why: str, error: BaseException | None = None) -> Ran:
+        return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, self._config)), "unknown", error)
+
+    def _still_running(self) -> Ran:
+        return Ran(ToolResult.error(running_text(self._admitted.tool.name)), "unknown")
 
     async def record(self, ran: Ran, savepoint: Savepoint) -> tuple[Ran, CallContext]:
         """Tell the ledger how the handler ended; what that makes of the call, and the context to settle it with.
@@ -226,17 +259,50 @@ class Once:
         try:
             if ran.outcome == "succeeded":
                 return await self._succeeded(held, ran)
-            if ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry":
+            if ran.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held)):
+                return self._in_doubt(ran, running_text(self._admitted.tool.name))
+            end = held.watch.take_end()
+            if ran.outcome in _GAVE_UP and end is not None:  # it ended in the moment in which it was given up on
+                return await self._ended_at_last(held, ran, end)
+            if self._nothing_happened(ran):
                 await self._in_ledger(held.forget)
                 return ran
             return await self._doubted(held, ran, savepoint)
-        except LedgerError:
+        except Exception:  # a ledger that cannot be used; it is no reason to undo what happened
             logger.exception(
                 "How %s ended could not be recorded; it will count as unknown", held.key, extra=self._run.log_extra
             )
             return ran
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
+
+    def _nothing_happened(self, ran: Ran) -> bool:
+        """Whether the call may be tried again: the handler says so, never began, or may be run any number of times."""
+        return ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry"
+
+    def _record_late(self, held: Held) -> None:
+        """Say how a handler ended that was given up on; in a thread of its own, when everything else is over."""
+        end = held.watch.take_end()
+        assert end is not None
+        self._write_end(held, ended_late(end, self._admitted.tool, self._run))
+
+    def _write_end(self, held: Held, real: Ran) -> None:
+        if real.outcome == "succeeded":
+            held.finish(pack(real.result, self._admitted.tool.result_type), self._config.ttl)
+        elif self._nothing_happened(real):
+            held.forget()
+        else:
+            held.doubt(_storable(_why(real)))
+
+    async def _ended_at_last(self, held: Held, ran: Ran, end: HandlerEnd) -> Ran:
+        """The call was given up on, so it is undone; but the ledger knows how the handler ended."""
+        real = ended_late(end, self._admitted.tool, self._run)
+        if real.outcome != "succeeded" and not self._nothing_happened(real):
+            real = ran  # it was stopped: that, and not what stopped it, is what operators should read
+        await self._in_ledger(lambda: self._write_end(held, real))
+        if real.outcome == "succeeded":
+            return self._in_doubt(ran, ended_text(self._admitted.tool.name))
+        return ran if self._nothing_happened(real) else self._in_doubt(ran)
 
     async def _succeeded(self, held: Held, ran: Ran) -> Ran:
         stored = pack(ran.result, self._admitted.tool.result_type)
@@ -249,20 +315,22 @@ class Once:
         except LeaseLostError as error:
             logger.exception("%s took longer than its lease, and was taken over", held.key, extra=self._run.log_extra)
             why = "it took longer than its lease, and somebody else took it over"
-            return Ran(ToolResult.error(_unknown(self._admitted.tool.name, why, self._config)), "unknown", error)
+            return self._unknown(why, error)
         return ran
 
     async def _doubted(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
-        why = _why(ran)
-        await self._in_ledger(lambda: held.doubt(why))
-        name = self._admitted.tool.name
+        await self._in_ledger(lambda: held.doubt(_storable(_why(ran))))
         if ran.outcome == "crashed" and ran.raises is None and self._config.reconcile is not None:
             found = await self._after_crash(held, ran, savepoint)
             if found is not None:
                 return found
-        text = f"{ran.result.message}\n{_unknown(name, '', self._config)}"
+        return self._in_doubt(ran)
+
+    def _in_doubt(self, ran: Ran, text: str = "") -> Ran:
+        """The same end of the call, saying that its effect may have happened."""
+        text = text or unknown_text(self._admitted.tool.name, "", self._config)
         outcome = "unknown" if ran.outcome in {"crashed", "timeout"} and ran.raises is None else ran.outcome
-        return Ran(ToolResult.error(text), outcome, ran.error, ran.raises)
+        return Ran(ToolResult.error(f"{ran.result.message}\n{text}"), outcome, ran.error, ran.raises)
 
     async def _after_crash(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran | None:
         """The handler raised, so it is over: look the outcome up at once. None leaves it in doubt.
@@ -288,30 +356,6 @@ class Once:
         return step() if not self._run.ledger().blocks else await self._waiting.call(step)
 
 
-def _asked(admitted: Admitted, config: IdempotencyConfig, run: Run) -> Asked | None:
-    """The call's key and the hash of its params, worked out once for equal params."""
-    tool, params = admitted.tool, admitted.request.params
-    if config.strategy == "none":
-        return None
-    arguments = admitted.request.call.arguments
-    # Equal arguments are equal params, unless the type runs code of its own; then what counts is what it made.
-    same = arguments if type(arguments) is str and is_pure(tool.params_type) else params_hash(params).encode()
-    text = (tool.name, same)
-    known: Asked | None = run.asked.get(text)
-    if known is not None and config.key_fn is None:
-        return known
-    key = config.key_for(tool.name, params)
-    assert key is not None
-    effect_id = EffectId(storable(key), run.session_id if config.scope == "session" else "")
-    digest = params_hash(params) if known is None else known.params_hash
-    lease = config.lease.total_seconds() + (tool.timeout or 0.0)
-    asked = Asked(effect_id, tool.name, digest, lease, config.strategy == "custom")
-    if len(run.asked) >= _REMEMBERED_KEYS:
-        run.asked.clear()
-    run.asked[text] = asked
-    return asked
-
-
 def _why(ran: Ran) -> str:
     """For operators: what happened instead of an end."""
     if ran.outcome == "timeout":
@@ -320,24 +364,12 @@ def _why(ran: Ran) -> str:
         return "the deadline passed while it was running"
     if ran.outcome == "cancelled":
         return "it was cancelled while it was running"
-    return redact(f"the handler raised {type(ran.error).__name__}: {ran.error}")[:1000].replace("\x00", "")
+    return "it did not say how it ended" if ran.error is None else f"the handler raised {described(ran.error)}"
 
 
-def _unknown(name: str, why: str, config: IdempotencyConfig) -> str:
-    said = f"The outcome of '{name}' is unknown" + (f": {why.rstrip('.')}." if why else ".")
-    if config.reconcile is not None:
-        return f"{said}\nIt may have happened. Call it again with the same arguments to have that looked up first."
-    return (
-        f"{said}\nIt may have happened, so do not repeat it. Check first, with another tool or by asking a person, "
-        "and go on from what you find."
-    )
+def _storable(why: str) -> str:
+    """Short, and text that every database can hold."""
+    return why[:_MAX_WHY].replace("\x00", "").encode("utf-8", "backslashreplace").decode()
 
 
-def _conflict(name: str, entry: LedgerEntry) -> str:
-    return (
-        f"The key '{entry.id.key[:200]}' was used before with other arguments, so '{name}' was not run.\n"
-        "Repeat the arguments of the first call to get its result, or use another key for something new."
-    )
-
-
-__all__ = ["Once"]
+__all__ = ["Once", "recall_answer"]

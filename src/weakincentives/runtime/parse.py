@@ -18,9 +18,9 @@ def parse(call: ToolCall, run: Run) -> Request:
     call_id, name, arguments = call
     if not isinstance(call_id, str) or not call_id:
         raise Refused("invalid", "The call has no id, so it was not run.\nSend every call with an id of its own.")
-    if not run.memory.is_new(call_id):
-        text = f"The id {call_id[:100]!r} was used before, so this call was not run."
-        raise Refused("invalid", text, duplicate=True)
+    refused = run.memory.refusal_of(call_id)
+    if refused is not None:
+        raise refused
     bound = run.tools.get(name) if isinstance(name, str) else None
     if bound is None:
         raise Refused("unknown_tool", _unknown(name, run.tools))

@@ -24,6 +24,7 @@ from weakref import WeakSet
 
 from ..errors import StaleCallError, WinkError
 from ..run_context import Heartbeat
+from .redaction import text_of
 
 MAX_IDLE = 4
 
@@ -44,7 +45,7 @@ class Job:
         try:
             return pickle.dumps(self)
         except Exception as error:
-            raise WinkError(f"what the handler should get cannot be sent to its process: {error}") from error
+            raise WinkError(f"what the handler should get cannot be sent to its process: {text_of(error)}") from error
 
 
 class Answer(NamedTuple):
@@ -129,7 +130,7 @@ def _packed(done: bool, value: Any) -> bytes:
     try:
         packed, problem = pickle.dumps(value), ""
     except Exception as error:  # noqa: BLE001 - the value is the user's
-        packed, problem = b"", str(error)
+        packed, problem = b"", text_of(error)
     try:
         text = f"{value!s:.500}"
     except Exception:  # noqa: BLE001 - so is its text
@@ -143,7 +144,7 @@ def _unpacked(message: bytes) -> Answer:
         try:
             return Answer(done, pickle.loads(packed))  # noqa: S301 - as above
         except Exception as error:  # noqa: BLE001 - exceptions with arguments of their own often cannot be rebuilt
-            problem = str(error)
+            problem = text_of(error)
     kind = "result" if done else "exception"
     return Answer(False, WinkError(f"the handler's {kind} ({text}) cannot leave its process: {problem}"))
 

@@ -1,8 +1,21 @@
-"""Masking credentials in text that goes to a model."""
+"""Masking credentials in text that goes to a model, and what the log keeps of an exception."""
 
 from __future__ import annotations
 
 import re
+import traceback
+
+from ..errors import ToolError, VisibilityExpansionRequired
+from ..prompt.recorded_error import RecordedError, text_of
+
+MAX_TRACE_CHARS = 16 * 1024
+"""How much of a formatted traceback the log keeps: the beginning and, most of it, the end."""
+
+_MAX_PART_CHARS = 64 * 1024
+"""What is read of an exception's text: some carry a whole file."""
+_MAX_ENDED_CHARS = 2_000
+_MAX_FRAMES = 50
+_KEPT_HEAD = 4 * 1024
 
 _MASK = "[masked]"
 
@@ -36,16 +49,44 @@ def redact(text: str) -> str:
     return _SECRETS.sub(_replacement, text)
 
 
-def text_of(error: BaseException) -> str:
-    """What the exception says; nothing when it cannot say it."""
+def recorded(error: BaseException) -> RecordedError:
+    """What the log keeps of an exception: type, text and, unless the failure was expected, its masked trace.
+
+    Never raises, whatever the exception's class does.
+    """
+    expected = isinstance(error, ToolError | VisibilityExpansionRequired)
+    return RecordedError.of(error, "" if expected else _trace(error))
+
+
+def ended_text(error: BaseException) -> str:
+    """What the answers to open calls say of the exception that ended their evaluation: masked, and not much of it."""
+    return (
+        f"The evaluation ended: {redact(text_of(error)[:_MAX_PART_CHARS])[:_MAX_ENDED_CHARS] or type(error).__name__}"
+    )
+
+
+def _trace(error: BaseException) -> str:
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - its class is somebody else's code
-        return ""
+        parts = traceback.format_exception(error, limit=-_MAX_FRAMES)
+    except Exception:  # noqa: BLE001 - the exception's class, or one of its causes, is somebody else's code
+        parts = traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES)
+    # Masked before it is shortened: a cut might take the part away by which a credential is recognised.
+    text = "".join(part[:_MAX_PART_CHARS] for part in parts)
+    text = redact(text if len(text) <= _MAX_PART_CHARS else text[:_KEPT_HEAD] + text[-_MAX_PART_CHARS:])
+    if len(text) <= MAX_TRACE_CHARS:
+        return text
+    left_out = "\n[...]\n"
+    return text[:_KEPT_HEAD] + left_out + text[_KEPT_HEAD + len(left_out) - MAX_TRACE_CHARS :]
+
+
+def described(error: BaseException) -> str:
+    """An exception for operators: its class and what it says, with credentials masked."""
+    text = text_of(error)[:_MAX_PART_CHARS]
+    return redact(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def _replacement(match: re.Match[str]) -> str:
     return f"{match['scheme'] or match['name'] or ''}{_MASK}"
 
 
-__all__ = ["redact", "text_of"]
+__all__ = ["MAX_TRACE_CHARS", "described", "ended_text", "recorded", "redact", "text_of"]

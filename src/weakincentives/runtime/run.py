@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, final
 
 from ..budget import BudgetTracker
 from ..clock import Clock
 from ..deadlines import Deadline
-from ..fence import ReadOnlyGuard
+from ..fence import ReadOnlyGuard, nearest_owner
 from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
+from ..session.savepoints import unowned_recorder
+from .call import Refused
+from .call_memory import CallMemory
 from .cuts import CutResults
 from .ledger.default import session_ledger
 from .ledger.protocol import Ledger
 from .locks import CallLock
 from .transactions import Savepoint, locks_of
-
-_REMEMBERED_IDS = 1024
 
 
 @final
@@ -29,10 +28,10 @@ class Run:
     """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
 
     __slots__ = (
-        "_ledger", "_locks", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock",
-        "cuts", "deadline", "has_eager_tools", "heartbeat", "hide_errors", "log_extra", "memory", "monotonic", "prompt",
-        "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id", "tell",
-        "time", "tools",
+        "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "asked", "budget_tracker", "clock", "cuts",
+        "deadline", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra", "memory", "monotonic",
+        "prompt", "prompt_name", "record", "rendered_prompt", "resources", "run_context", "session", "session_id",
+        "tell", "time", "tools",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +67,7 @@ class Run:
         # Looked up once, because every call needs them.
         self.monotonic = self.clock.monotonic
         self.time = self.clock.time
-        self.record = session.recorder()
+        self.record = unowned_recorder(session)
         self.tell = session.dispatcher.dispatch
         self.has_eager_tools = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)
@@ -79,14 +78,20 @@ class Run:
         self._ledger = effect_ledger
         self._parts: tuple[Any, ...] | None = None
         self._read_only: dict[str, ReadOnlyGuard] = {}
-        self._locks: tuple[CallLock, ...] = ()
+        self.locks: tuple[CallLock, ...] = ()
 
     def savepoint(self) -> Savepoint:
-        """A savepoint over everything that takes part in a call; who that is changes when a resource is born."""
+        """A savepoint over everything that takes part in a call; who that is changes when a resource is born.
+
+        `Refused` for a call that is begun by a handler that was given up on, on the same session or files.
+        """
         parts = self.resources.snapshotables()
         if parts is not self._parts:
-            self._parts, self._locks = parts, locks_of(self.session, self.resources)
-        return Savepoint(self.session, self.resources, self._locks, self.log_extra)
+            self._parts, self.locks = parts, locks_of(self.session, self.resources)
+        around = nearest_owner()
+        if around is not None and any(lock in around.ended for lock in self.locks):
+            raise Refused("refused", "The call around this one is over, so it was not run.")
+        return Savepoint(self.session, self.resources, self.locks, self.log_extra)
 
     def read_only_guard(self, tool_name: str) -> ReadOnlyGuard:
         """What refuses the writes of a policy, or of a tool that only reads; one for each tool."""
@@ -106,57 +111,4 @@ class Run:
         return self._ledger
 
 
-@final
-class CallMemory:
-    """Which ids were answered lately, and how often the last call was repeated."""
-
-    __slots__ = ("_arguments", "_ids", "_name", "_numbers", "_older", "_repeats")
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-        self._older: dict[str, int] = {}
-        self._numbers = count()
-        self._name: object = None
-        self._arguments: object = None
-        self._repeats = 0
-
-    def begin_turn(self) -> None:
-        """Forget the ids: they are the model's, unique within one turn."""
-        self._ids, self._older = {}, {}
-
-    def knows(self, call_id: str) -> bool:
-        """Whether the id is remembered."""
-        return call_id in self._ids or call_id in self._older
-
-    def is_new(self, call_id: str) -> bool:
-        """Remember an id; False when it was there already. A thousand and more are remembered."""
-        ids, number = self._ids, next(self._numbers)
-        # One step, so that of two threads with one id only one is first.
-        if ids.setdefault(call_id, number) != number or call_id in self._older:
-            return False
-        if len(ids) >= _REMEMBERED_IDS:
-            self._older, self._ids = ids, {}
-        return True
-
-    def repeats(self, name: str, arguments: object) -> int:
-        """How many times in a row exactly this was asked for, this time included."""
-        if arguments is not None and type(arguments) is not str:
-            arguments = _as_text(arguments)
-        if arguments == self._arguments and name == self._name:
-            self._repeats += 1
-        else:
-            self._name, self._arguments, self._repeats = name, arguments, 1
-        return self._repeats
-
-
-def _as_text(arguments: object) -> object:
-    """Arguments that can be compared later, whatever their owner does with them; equal to nothing if they cannot."""
-    if isinstance(arguments, bytes):
-        return arguments
-    try:
-        return json.dumps(arguments, sort_keys=True, default=dict)
-    except Exception:  # noqa: BLE001 - a mapping of somebody else's making
-        return object()
-
-
-__all__ = ["CallMemory", "Run"]
+__all__ = ["Run"]

@@ -5,66 +5,92 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ..errors import ReducerError, RollbackError
+from ..errors import JournalError, ReducerError, RollbackError, StaleCallError
+from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked, tool_invoked
-from ..prompt.policy import notify_policies
-from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..results import ToolResult
+from .accept import accept, accept_now, broken, stopped, too_long
+from .answers import UNEXPECTED, answer_of, answered_before
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
+from .call_memory import short_id
 from .contexts import CallContext
-from .invoke import internal_error, interrupted
+from .invoke import internal_error
+from .nesting import keep_inside, link
+from .redaction import recorded, text_of
 from .reply import reply_text
 from .run import Run
+from .steps import AFTER_HANDLER, Steps
 from .transactions import Savepoint
+from .waiting import OutOfTime, Waiting
 
 logger = logging.getLogger(__name__)
 
-_UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
+_NOT_UNDONE = "The call failed and could not be undone completely."
+_MAX_NAME_CHARS = 200
 
 
-def settle(admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run) -> ToolReply:
+async def settle(  # noqa: PLR0917 - what a call has gathered
+    admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run, waiting: Waiting
+) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
-    call, _, params = admitted.request
+    call, bound, params = admitted.request
+    around = savepoint.around()
+    steps = None
+    if bound.policies or run.deadline is not None or admitted.tool.timeout is not None:
+        steps = Steps(admitted.tool, run, waiting, least=AFTER_HANDLER)
     text = ""
     if ran.outcome in KEPT:
-        ran, text = _accept(admitted, ran, context, run)
+        session = run.session if around is None else context.session  # a call around this one may have ended
+        if steps is None:
+            ran, text = accept_now(admitted, ran, session, run)
+        else:
+            ran, text = await accept(admitted, ran, context, session, run, steps)
     try:
         context.end(ran.outcome)
     except BaseException as error:  # noqa: BLE001 - Ctrl-C while resources were closed; raised when all is undone
-        ran = _interrupted(error, ran)
+        ran = stopped(error, ran)
     changes = savepoint.changes()
     if ran.outcome not in KEPT:
         ran, text = _undo(admitted, ran, changes, savepoint, run)
-    event = _event(call, params, ran, text, changes, admitted.started, run)
+    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     try:
-        errors = run.tell(event).errors
+        errors = (run.tell(event) if steps is None else await steps.run(run.tell, event)).errors
         failed = errors[0][1] if errors else None
-    except BaseException as error:  # noqa: BLE001 - Ctrl-C, or a dispatcher of somebody else's making
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C, out of time, or a dispatcher of somebody else's making
         failed = _untold(error, run)
     if failed is not None:
-        heard, ran = ran, _unheard(failed, ran, run)
-        if heard.outcome in KEPT:
+        told, ran = ran, _unheard(failed, ran, steps, run)
+        if told.outcome in KEPT:
             ran, text = _undo(admitted, ran, changes, savepoint, run)
-            event = _event(call, params, ran, text, changes, admitted.started, run)
+            event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
+    if around is None:
+        _record(event, run, savepoint)
+    else:
+        ran, text = _record_inside(around, admitted, ran, text, event, changes, savepoint, run)
     result, outcome, _, raises = ran
-    _record(event, run, savepoint)
     if raises is not None:
         raise raises
-    return make(ToolReply, (call.id, text, result, outcome, outcome in _UNEXPECTED, False))
+    return make(ToolReply, (call.id, text, result, outcome, outcome in UNEXPECTED, False))
 
 
-def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
-    """End a call that was not admitted: one event, one answer, nothing to undo."""
-    text, outcome = refused.text, refused.outcome
-    result: ToolResult[Any] = ToolResult.error(text)
-    params = call.arguments if refused.params is None else refused.params
+def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
+    """End a call that was not admitted: one event, one answer, nothing to undo.
+
+    A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
+    from elsewhere and are more than a text.
+    """
     call_id = call.id if isinstance(call.id, str) else ""
-    if not isinstance(call.name, str) or not call_id:  # events are typed, models are not
-        call = ToolCall(call_id, call.name if isinstance(call.name, str) else type(call.name).__name__)
-    if len(text) > DEFAULT_MAX_RESULT_CHARS:
-        text = run.cuts.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS)
-    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run)
+    if refused.duplicate:
+        return answered_before(call, refused, run)
+    name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
+    text, outcome = run.cuts.capped_for(name, call_id, refused.text), refused.outcome
+    result = ToolResult.error(text) if result is None else result
+    params = call.arguments if refused.params is None else refused.params
+    call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
+    if call_id:
+        run.memory.is_new(call.id)  # answered, so it is not run later either
+    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run, None)
     try:
         run.tell(event)
     except Exception as error:  # noqa: BLE001 - a dispatcher of somebody else's making
@@ -72,51 +98,24 @@ def conclude(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     finally:
         _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
-    return ToolReply(call_id, text, result, outcome, outcome in _UNEXPECTED, refused.duplicate)
+    return ToolReply(call_id, text, result, outcome, outcome in UNEXPECTED)
 
 
-def answer_of(event: ToolInvoked) -> ToolReply:
-    """The answer to a call that raised, from what was recorded of it."""
-    text = event.rendered_output
-    result = ToolResult.error(text) if event.result is None else event.result
-    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in _UNEXPECTED)
-
-
-def abort(call: ToolCall, params: Any, error: BaseException, run: Run) -> ToolReply:
-    """End a call that could not be carried out; passes on what is not an ordinary error."""
+def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoint | None, run: Run) -> ToolReply:
+    """Undo and end a call that could not be carried out; passes on what is not an ordinary error."""
+    if savepoint is not None:
+        try:
+            savepoint.undo()
+        except RollbackError as failed:  # recorded like any other end; then the run must stop
+            conclude(call, Refused("crashed", _NOT_UNDONE, params=params), run)
+            raise failed from error
+    if isinstance(error, JournalError):  # files whose last undo failed: nothing may run on them
+        return conclude(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
     if isinstance(error, Exception):
         logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
         return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)
     conclude(call, Refused("cancelled", "The call was interrupted.", params=params), run)
     raise error
-
-
-def _accept(admitted: Admitted, ran: Ran, context: CallContext, run: Run) -> tuple[Ran, str]:
-    """Route the value to its reducers, tell the policies, render; if one of them fails the call has failed."""
-    result = ran.result
-    _, bound, params = admitted.request
-    try:
-        if result.value is not None:
-            run.session.route(result.value)
-        if bound.policies:
-            notify_policies(bound.policies, admitted.tool.name, params, result, context)
-        return ran, reply_text(admitted, result, run)
-    except BaseException as error:  # noqa: BLE001 - reducers, policies and render() are users' code
-        return _broken(error, ran, run), ""
-
-
-def _broken(error: BaseException, ran: Ran, run: Run) -> Ran:
-    if not isinstance(error, Exception):
-        return _interrupted(error, ran)
-    logger.error("A call succeeded but could not be completed", exc_info=error, extra=run.log_extra)
-    return Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
-
-
-def _interrupted(error: BaseException, ran: Ran) -> Ran:
-    """Ctrl-C around the handler: the call has not succeeded any more, and what interrupts it must propagate."""
-    if ran.outcome in KEPT:
-        return interrupted(error)
-    return ran if ran.raises is not None else ran._replace(raises=error)
 
 
 def _untold(error: BaseException, run: Run) -> BaseException:
@@ -125,11 +124,13 @@ def _untold(error: BaseException, run: Run) -> BaseException:
     return error
 
 
-def _unheard(error: BaseException, ran: Ran, run: Run) -> Ran:
+def _unheard(error: BaseException, ran: Ran, steps: Steps | None, run: Run) -> Ran:
     if not isinstance(error, Exception):
-        return _interrupted(error, ran)
+        return stopped(error, ran)
     if ran.outcome not in KEPT:
         return ran
+    if steps is not None and isinstance(error, OutOfTime):
+        return too_long("telling its subscribers", ran, steps)
     text = f"The call was undone, because its event could not be delivered. {internal_error(error, run)}"
     return Ran(ToolResult.error(text), "undone", error, ran.raises)
 
@@ -138,26 +139,66 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
     try:
         savepoint.undo()
     except RollbackError as error:  # nothing can be promised any more: say so and stop the run
-        ran = Ran(ToolResult.error("The call failed and could not be undone completely."), "crashed", error, error)
+        ran = Ran(ToolResult.error(_NOT_UNDONE), "crashed", error, error)
+        return ran, ran.result.message
+    except StaleCallError as error:  # the call around this one is over, and has undone or kept everything in it
+        ran = Ran(ToolResult.error(str(error)), "cancelled", error, ran.raises)
         return ran, ran.result.message
     try:
         text = reply_text(admitted, ran.result, run)
     except BaseException as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
-        ran = _broken(error, ran, run)
-        text = ran.result.message
+        ran = broken(error, ran, run)
+        text = run.cuts.capped_for(admitted.tool.name, admitted.request.call.id, ran.result.message)
     return ran, f"{text}\n{changes.describe_undone()}" if changes else text
 
 
 def _event(  # noqa: PLR0917 - all of them, for speed by position
-    call: ToolCall, params: Any, ran: Ran, text: str, changes: Changes, started: float | None, run: Run
+    call: ToolCall,
+    params: Any,
+    ran: Ran,
+    text: str,
+    changes: Changes,
+    started: float | None,
+    run: Run,
+    savepoint: Savepoint | None,
 ) -> ToolInvoked:
     result, outcome, error, _ = ran
     duration = 0.0 if started is None else run.monotonic() - started
     success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
-    return tool_invoked(
+    kept = None if error is None else recorded(error)
+    event = tool_invoked(
         call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
-        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, error,
+        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, kept,
     )  # fmt: skip
+    if savepoint is None or savepoint.inner_calls or savepoint.event_id or savepoint.outer() is not None:
+        link(event, savepoint)
+    return event
+
+
+def _record_inside(  # noqa: PLR0917 - what the one caller has
+    around: Guard, admitted: Admitted, ran: Ran, text: str, event: ToolInvoked, changes: Changes,
+    savepoint: Savepoint, run: Run,
+) -> tuple[Ran, str]:  # fmt: skip
+    """Record the end of a nested call while the call around it cannot end.
+
+    If that is over already, it has decided about everything inside it, so this call was not kept either.
+    """
+    try:
+        around.__enter__()
+    except StaleCallError as error:
+        savepoint.forget()
+        if ran.outcome in KEPT:
+            ran, text = Ran(ToolResult.error(str(error)), "cancelled", error), str(error)
+            event = _event(
+                admitted.request.call, admitted.request.params, ran, text, changes, admitted.started, run, savepoint
+            )
+        _record(event, run, savepoint)
+        return ran, text
+    try:
+        _record(event, run, savepoint)
+    finally:
+        around.__exit__(None, None, None)
+    return ran, text
 
 
 def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) -> None:
@@ -182,6 +223,8 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
         if not isinstance(error, ReducerError):
             raise
         logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
+    if savepoint is not None and event.success and savepoint.outer() is not None:
+        keep_inside(savepoint, event)
 
 
 __all__ = ["abort", "answer_of", "conclude", "settle"]

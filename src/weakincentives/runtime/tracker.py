@@ -9,19 +9,22 @@ from typing import Any, Literal, NamedTuple, cast, final
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..prompt.annotations import ToolAnnotations
-from ..prompt.policy import ToolPolicy
+from ..prompt.policy import ToolPolicy, may_overlap
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..prompt.tree import BoundTool
 from ..resources import ResourceRegistry
+from ..resources.waiting import block_on
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
+from ..signals import shielded_run
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import gate
+from .gate import gate, screen
 from .run import Run
 from .settle import abort, conclude, settle
 from .transactions import Resources, Savepoint, context_of
+from .waiting import BLOCKING
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +98,30 @@ class PendingToolTracker:
         """Remember everything before a native tool runs; a reply means that it must not run, and why."""
         call = ToolCall(tool_use_id, tool_name, arguments)
         native = _NativeTool(tool_name, ToolAnnotations(read_only=read_only, destructive=not read_only))
-        request = Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {})
+        with shielded_run():
+            return self._begin(
+                Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {}), read_only
+            )
+
+    def _begin(self, request: Request, read_only: bool) -> ToolReply | None:
+        call = request.call
+        savepoint: Savepoint | None = None
         try:
-            self._require_new(tool_use_id)
-            admitted = gate(request, self._run)
-            savepoint = None if read_only else self._open(request)
+            self._require_new(call.id)
+            screened = screen(request, self._run)
+            savepoint = self._open(request, read_only)
+            admitted = block_on(gate(screened, self._run, BLOCKING))
         except Refused as refused:
+            if savepoint is not None:
+                savepoint.close()
             return conclude(call, refused, self._run)
         except BaseException as error:  # noqa: BLE001 - a participant that cannot be remembered, or Ctrl-C
-            return abort(call, request.params, error, self._run)
-        self._pending[tool_use_id] = _Pending(admitted, savepoint)
+            try:
+                return abort(call, request.params, error, savepoint, self._run)
+            finally:
+                if savepoint is not None:
+                    savepoint.close()
+        self._pending[call.id] = _Pending(admitted, savepoint)
         return None
 
     def end_tool_execution(
@@ -119,8 +136,9 @@ class PendingToolTracker:
         self, *, tool_use_id: str, tool_name: str, text: str, arguments: Mapping[str, Any] | None = None
     ) -> ToolReply:
         """Answer and record a native tool that must not run, for a reason of the harness's own."""
-        self._run.memory.is_new(tool_use_id)
-        return conclude(ToolCall(tool_use_id, tool_name, arguments), Refused("refused", text), self._run)
+        with shielded_run():
+            refused = self._run.memory.refusal_of(tool_use_id) or Refused("refused", text)
+            return conclude(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
 
     def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
         """Undo a tool that will not end by itself; None for an id that is not pending."""
@@ -133,27 +151,37 @@ class PendingToolTracker:
         return tuple(reply for reply in replies if reply is not None)
 
     def _require_new(self, tool_use_id: str) -> None:
-        if not self._run.memory.is_new(tool_use_id):
-            raise Refused("invalid", f"The id {tool_use_id!r} was used before.", duplicate=True)
+        refused = self._run.memory.refusal_of(tool_use_id)
+        if refused is not None:
+            raise refused
 
-    def _open(self, request: Request) -> Savepoint:
-        savepoint = self._run.savepoint()
-        if self._is_writing() or not savepoint.open_now():
+    def _open(self, request: Request, read_only: bool) -> Savepoint | None:
+        """The savepoint of a tool that writes; `Refused` while another one is in the way."""
+        is_busy = bool(self._pending) and not may_overlap(self.policies) if read_only else self._is_writing()
+        savepoint = None if read_only else self._run.savepoint()
+        if savepoint is not None:
+            savepoint.for_all = True  # the harness's code runs outside of all calls of ours
+        if is_busy or (savepoint is not None and not savepoint.open_now()):
             raise Refused(
                 "refused",
                 f"Another tool is still running, so '{request.call.name}' was not started.\n"
                 "Wait for its result, then call it again.",
                 params=request.params,
             )
+        if savepoint is not None:
+            savepoint.place_here()
+            savepoint.outlive_task()  # hooks of a harness run in tasks of their own
         return savepoint
 
     def _is_writing(self) -> bool:
         return any(item.savepoint is not None for item in self._pending.values())
 
     def _end(self, tool_use_id: str, ran: Ran) -> ToolReply | None:
-        pending = self._pending.pop(tool_use_id, None)
-        if pending is None:
-            return None
+        with shielded_run():
+            pending = self._pending.pop(tool_use_id, None)
+            return None if pending is None else self._settle(pending, ran)
+
+    def _settle(self, pending: _Pending, ran: Ran) -> ToolReply:
         savepoint = pending.savepoint
         if savepoint is None:
             # While a writing tool is pending its locks are ours: hooks run in contexts of their own, so that cannot
@@ -163,7 +191,7 @@ class PendingToolTracker:
             savepoint.open()
         try:
             context = call_context(pending.admitted.request, self._run, True)
-            return settle(pending.admitted, ran, context, savepoint, self._run)
+            return block_on(settle(pending.admitted, ran, context, savepoint, self._run, BLOCKING))
         finally:
             savepoint.close()
 

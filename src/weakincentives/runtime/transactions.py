@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, final
+from contextlib import suppress
+from typing import Any, NamedTuple, cast, final
 
-from ..errors import RollbackError, SessionError
-from ..fence import Owner, current_owner
-from ..filesystem import FileChanges
+from ..errors import SessionError, StaleCallError
+from ..fence import Fence, Guard, Owner, current_owner
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
+from ..session.savepoints import changes_in, close_savepoint, open_savepoint, snapshot_at, undo_savepoint
+from ..session.session import guard_of, root_of
+from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
-from .redaction import text_of
-
-logger = logging.getLogger(__name__)
-
-LogExtra = Mapping[str, object] | None
-"""What log records carry: the run's ids."""
+from .participants import LogExtra, Parts, file_changes, release_parts, restore_all, savepoints_of
 
 Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
 """Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
@@ -33,27 +29,36 @@ class CompositeSnapshot(NamedTuple):
     """
 
     session: Snapshot
-    parts: tuple[tuple[Any, Any], ...]
+    parts: Parts
     mark: int
     tag: str = ""
+    guard: Guard | None = None
+    """Of the call that it was taken in: once that is over it cannot be restored."""
 
 
-def create_snapshot(session: Session, resources: Resources | None = None, *, tag: str = "") -> CompositeSnapshot:
-    """Remember session and resources as they are now; when one of them cannot, nothing is kept and it raises."""
-    return _take(session, context_of(resources), tag)
+def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
+    """A savepoint for a block of user code: nested in the call that the handles belong to, if they do.
 
-
-def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
-    """Bring everything back; resources built since are closed and forgotten.
-
-    Every participant is tried even when one fails; then `RollbackError` holds all causes.
+    `StaleCallError` when that call is over. The handles tell the call also in a thread without its context.
     """
-    _restore(session, context_of(resources), snapshot)
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    if not isinstance(guard, Fence):
+        return Savepoint(session, context_of(resources))
+    with guard:
+        return Savepoint(session, context_of(resources))
 
 
-def release_snapshot(session: Session, snapshot: CompositeSnapshot) -> None:
-    """Say that it will not be restored again, so that nothing is kept for it."""
-    _release(session, snapshot)
+def guard_here(session: Session, resources: Resources | None) -> Guard | None:
+    """The guard of the call that some code runs in: that of its handles, or of the call around it."""
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    owner = current_owner()
+    if guard is None and owner is not None:
+        guard = owner.holder.guard()
+    return guard
 
 
 @final
@@ -64,7 +69,10 @@ class Savepoint(Holding):
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
     """
 
-    __slots__ = ("_context", "_decided", "_log_extra", "_mark", "_parts", "_session_snapshot", "session", "settled")
+    __slots__ = (
+        "_context", "_decided", "_log_extra", "_mark", "_opened", "_parts", "event_id", "for_all", "inner_calls",
+        "session", "settled",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,15 +89,25 @@ class Savepoint(Holding):
             locks = locks_of(session, resources)
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
-        self._token = None
+        self._loop = self._task = self._thread = self._token = None
         self.session = session
         self._context = resources
         self._log_extra = log_extra
-        self._decided = False
+        self._decided = self._opened = False  # the latter: the session knows of it
         self.settled = False  # whether the call's event is on record
-        self._session_snapshot: Snapshot | None = None
-        self._parts: tuple[tuple[Any, Any], ...] = ()
+        self.for_all = False  # whether writes of code outside of all calls are its own
+        self.event_id: str | None = None  # the id that its event will have, once a call inside it refers to that
+        self.inner_calls: tuple[str, ...] = ()  # the events of calls inside it that succeeded
+        self._parts: Parts = ()
         self._mark = 0
+
+    def outer(self) -> Savepoint | None:
+        """The savepoint that was open around this one when it was made."""
+        return cast("Savepoint | None", self._outer)
+
+    def is_inside(self, outer: Savepoint) -> bool:
+        """Whether what is changed here is undone with the other: they share a session, files or resources."""
+        return bool(self._locks) and self._locks[-1] is getattr(outer, "_inner", None)
 
     # Opening; `shared` only reads, so it remembers nothing.
 
@@ -119,38 +137,57 @@ class Savepoint(Holding):
             if context is not None:
                 self._mark, parts = context.moment()
                 if parts:
-                    self._parts = _snapshots(parts)
-            self._session_snapshot = self.session.snapshot()
+                    self._parts = savepoints_of(parts, self.owner, self.for_all)
+            open_savepoint(self.session, self.owner, self.for_all)
+            self._opened = True
         except BaseException:
-            self.let_go()
+            close_savepoint(self.session, self.owner)
+            self._decided = True  # nothing was changed yet
+            self.close()
             raise
 
     # While it is open.
 
     def snapshot(self, tag: str = "") -> CompositeSnapshot:
-        """The moment it was opened; `SessionError` before that, and while it only reads."""
-        if self._session_snapshot is None:
+        """The moment it was opened, LOG slices as they are now; `SessionError` before that, and while it only reads."""
+        if not self._opened:
             raise SessionError("The savepoint is not open.")
-        return CompositeSnapshot(self._session_snapshot, self._parts, self._mark, tag)
+        return CompositeSnapshot(snapshot_at(self.session, self.owner), self._parts, self._mark, tag)
 
     def changes(self) -> Changes:
-        """What differs from the moment it was opened; costs no more than the changes."""
-        snapshot = self._session_snapshot
-        if snapshot is None:
+        """What was changed inside it since it was opened; costs no more than the changes."""
+        if not self._opened:
             return NO_CHANGES
-        slices = self.session.changes(snapshot)
-        files = _file_changes(self._parts, self._log_extra) if self._parts else None
+        slices = changes_in(self.session, self.owner)
+        files = file_changes(self._parts, self._log_extra) if self._parts else None
         return Changes.of(slices, files) if slices or files else NO_CHANGES
 
     def undo(self) -> None:
-        """Bring everything back; `RollbackError` when a participant could not be, all others are."""
+        """Undo what was changed inside it; `RollbackError` when a participant could not be restored, all others are.
+
+        What others wrote to the session stays. An undo belongs to the call around it: when that is over, it has decided
+        about everything inside it and others may have built on that, so nothing changes and `StaleCallError` is raised.
+        """
+        if not self._opened:
+            self._decided = True
+            return
+        around = self.around()
+        if isinstance(around, Fence):
+            try:
+                around.__enter__()
+            except StaleCallError:
+                self.forget()
+                raise
+        session, owner, failed = self.session, self.owner, list[Any]()
         try:
-            if self._session_snapshot is not None:
-                _restore(self.session, self._context, self.snapshot(), self._log_extra)
-        except RollbackError:
-            self._decided = True  # closing would only fail once more
-            raise
-        self._decided = True
+            undo = lambda: undo_savepoint(session, owner)  # noqa: E731 - a step among those of the participants
+            restore_all(undo, self._context, self._parts, self._mark, self._log_extra, failed)
+        finally:
+            # Releasing says that what happened since is kept, or was undone. Of these neither is true.
+            self._parts = tuple(entry for entry in self._parts if entry[0] not in failed)
+            self._decided = True  # after a failure too: closing would only fail once more
+            if isinstance(around, Fence):
+                around.__exit__(None, None, None)
 
     def start_over(self) -> None:
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
@@ -160,7 +197,8 @@ class Savepoint(Holding):
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
-        self._session_snapshot, self._parts = None, ()
+        self._opened, self._parts, self.inner_calls = False, (), ()
+        close_savepoint(self.session, self.owner)
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
@@ -172,112 +210,26 @@ class Savepoint(Holding):
             return
         try:
             if not self._decided:
-                self.undo()
+                with suppress(StaleCallError):
+                    self.undo()
         finally:
-            self._session_snapshot = None  # dropping it is releasing it
-            if self._parts:
-                _release_parts(self._parts, self._log_extra)
+            try:
+                if self._opened:
+                    self._opened = False
+                    close_savepoint(self.session, self.owner)
+                if self._parts:
+                    release_parts(self._parts, self._log_extra)
+            finally:
                 self._parts = ()
-            self.let_go()
+                self.let_go()
+
+    _close = close  # what is done for a call that cannot do it itself
 
 
 def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
     """The locks of everything that takes part, in the order in which they are taken."""
     parts = () if resources is None else resources.snapshotables()
-    return in_order([lock_of(session.owner), *map(lock_of, parts)])
-
-
-def _take(session: Session, context: ResourceContext | None, tag: str = "") -> CompositeSnapshot:
-    if context is None:
-        return CompositeSnapshot(session.snapshot(), (), 0, tag)
-    return CompositeSnapshot(session.snapshot(), _snapshots(context.snapshotables()), context.mark(), tag)
-
-
-def _snapshots(parts: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
-    taken: list[tuple[Any, Any]] = []
-    try:
-        for part in parts:
-            taken.append((part, part.snapshot()))  # noqa: PERF401 - what was taken must be known when one raises
-    except BaseException:
-        _release_parts(tuple(taken))
-        raise
-    return tuple(taken)
-
-
-def _restore(
-    session: Session, context: ResourceContext | None, snapshot: CompositeSnapshot, log_extra: LogExtra = None
-) -> None:
-    causes: dict[str, BaseException] = {}
-    interrupt = _attempt(causes, "session", lambda: session.restore(snapshot.session), log_extra)
-    for part, taken in reversed(snapshot.parts):
-        step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken), log_extra)
-        interrupt = interrupt or step
-    if context is not None and context.mark() != snapshot.mark:
-        interrupt = _attempt(causes, "resources", lambda: context.discard(snapshot.mark), log_extra) or interrupt
-    if causes:
-        listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
-        raise RollbackError(
-            f"{len(causes)} of {len(snapshot.parts) + 1} participants could not be restored ({listed}). "
-            "What they hold is not to be trusted: stop the run and look at them.",
-            causes=causes,
-        )
-    if interrupt is not None:
-        raise interrupt
-
-
-def _attempt(
-    causes: dict[str, BaseException], name: str, step: Callable[[], None], log_extra: LogExtra
-) -> BaseException | None:
-    """Every participant gets its turn, whatever the others did.
-
-    Ctrl-C in the middle does not stop the round: what it broke off is done once more, and the interrupt returned.
-    """
-    interrupt: BaseException | None = None
-    for _ in range(2):
-        try:
-            step()
-        except Exception as error:  # participants are users' code
-            logger.exception("The %s could not be restored", name, extra=log_extra)
-            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error
-            return interrupt
-        except BaseException as error:  # noqa: BLE001 - raised when the round is over
-            interrupt = error
-        else:
-            return interrupt
-    assert interrupt is not None
-    causes[name if name not in causes else f"{name} {len(causes) + 1}"] = interrupt
-    return interrupt
-
-
-def _release(session: Session, snapshot: CompositeSnapshot) -> None:
-    _release_parts(snapshot.parts)
-    session.release(snapshot.session)
-
-
-def _release_parts(parts: tuple[tuple[Any, Any], ...], log_extra: LogExtra = None) -> None:
-    for part, taken in reversed(parts):
-        try:
-            part.release(taken)
-        except Exception:  # participants are users' code; what is released is not needed any more
-            logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
-
-
-def _file_changes(parts: Iterable[tuple[Any, Any]], log_extra: LogExtra) -> FileChanges | None:
-    found: FileChanges | None = None
-    for part, taken in parts:
-        changes = getattr(part, "changes", None)
-        if changes is None:
-            continue
-        try:
-            changed = changes(taken)
-        except Exception:  # participants are users' code, and this is only for the log
-            logger.exception("The changes of %s could not be told", type(part).__name__, extra=log_extra)
-            continue
-        if isinstance(changed, FileChanges) and changed:
-            found = changed if found is None else FileChanges(
-                (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
-            )  # fmt: skip
-    return found
+    return in_order([lock_of(root_of(session)), *map(lock_of, parts)])
 
 
 def context_of(resources: Resources | None) -> ResourceContext | None:
@@ -288,9 +240,8 @@ def context_of(resources: Resources | None) -> ResourceContext | None:
         return resources.context
     if isinstance(resources, ResourceRegistry):
         return resources.open().open()
-    shared = getattr(resources, "shared", None)  # a handler's own `context.resources`
-    if isinstance(shared, ResourceContext):
-        return shared
+    if isinstance(resources, CallResources):
+        return unfenced(resources)[0]
     raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")
 
 
@@ -299,8 +250,7 @@ __all__ = [
     "Resources",
     "Savepoint",
     "context_of",
-    "create_snapshot",
+    "guard_here",
     "locks_of",
-    "release_snapshot",
-    "restore_snapshot",
+    "savepoint_here",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from time import sleep
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
+from ..interrupts import MAIN, OTHER, Shield, unshielded, wait_until_done
 from ..prompt.events import Outcome
+from ..signals import run_loop
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
 from .threads import Threaded
@@ -67,6 +67,16 @@ class Limits(NamedTuple):
 class Waiting(Protocol):
     """How a call waits for locks, handlers and its turn."""
 
+    @property
+    def shield(self) -> Shield:
+        """The shield of the thread that waits."""
+        ...
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether the thread or the event loop may end before the process does."""
+        ...
+
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         """Open a savepoint once other calls have let go; `OutOfTime` when that takes too long."""
         ...
@@ -100,6 +110,12 @@ class Waiting(Protocol):
 class Blocking:
     """For plain threads. Its coroutines never suspend, so they need no event loop."""
 
+    __slots__ = ("may_vanish", "shield")
+
+    def __init__(self, shield: Shield) -> None:
+        self.shield = shield
+        self.may_vanish = shield is not MAIN
+
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         try:
             savepoint.open(shared, seconds)
@@ -129,18 +145,24 @@ class Blocking:
         return answer.get()
 
     async def turn(self, before: Future[None]) -> None:
-        before.result()
+        wait_until_done(before)
 
     async def call(self, function: Callable[[], T]) -> T:
         return function()
 
     async def pause(self, seconds: float) -> None:
-        sleep(seconds)  # noqa: ASYNC251 - these coroutines run in plain threads
+        wait_until_done(Future(), seconds)  # unlike `sleep` it ends when an interrupt is to be delivered
 
 
 @final
 class Awaiting:
     """For tasks of an event loop."""
+
+    __slots__ = ("shield",)
+    may_vanish = True
+
+    def __init__(self, shield: Shield) -> None:
+        self.shield = shield
 
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         try:
@@ -151,7 +173,7 @@ class Awaiting:
     async def finish(self, awaitable: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
-        result = await awaitable
+        result = await unshielded(awaitable)
         if task is not None and task.cancelling() > before:  # the handler swallowed it
             raise asyncio.CancelledError
         return result
@@ -175,48 +197,48 @@ class Awaiting:
 
     async def turn(self, before: Future[None]) -> None:
         # Shielded: cancelling the wait must not cancel what the call before will set.
-        await asyncio.shield(asyncio.wrap_future(before))
+        await unshielded(asyncio.shield(asyncio.wrap_future(before)))
 
     async def call(self, function: Callable[[], T]) -> T:
         future = asyncio.wrap_future(Threaded(function).future)
         try:
-            return await asyncio.shield(future)
+            return await unshielded(asyncio.shield(future))
         except asyncio.CancelledError:
-            await asyncio.wait({future})
+            await unshielded(asyncio.wait({future}))
             raise
 
     async def pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await unshielded(asyncio.sleep(seconds))
 
 
-BLOCKING: Waiting = Blocking()
-AWAITING: Waiting = Awaiting()
+# In the main thread, and in any other one: looked up once per call.
+BLOCKING: Waiting = Blocking(MAIN)
+BLOCKING_ELSEWHERE: Waiting = Blocking(OTHER)
+AWAITING: Waiting = Awaiting(MAIN)
+AWAITING_ELSEWHERE: Waiting = Awaiting(OTHER)
 
 
 def _result(threaded: Threaded, seconds: float | None) -> Any:
     try:
-        return threaded.future.result(seconds)
-    except FutureTimeout:
-        if threaded.future.done():  # it ended in the last moment, or raised a TimeoutError of its own
-            return threaded.future.result()
-        if threaded.abandon():
-            raise OutOfTime from None
-        return threaded.future.result()
+        done = wait_until_done(threaded.future, seconds)
     except BaseException:
-        threaded.abandon()  # Ctrl-C while waiting; does nothing when the handler itself raised
+        threaded.abandon()  # Ctrl-C while waiting
         raise
+    if not done and threaded.abandon():  # else it ended in the last moment
+        raise OutOfTime
+    return threaded.future.result()
 
 
 async def _thread_within(seconds: float | None, threaded: Threaded) -> Any:
     future = asyncio.wrap_future(threaded.future)
     try:
-        await asyncio.wait({future}, timeout=seconds)
+        await unshielded(asyncio.wait({future}, timeout=seconds))
     except BaseException:
         threaded.abandon()
         future.cancel()
         raise
     if future.done() or not threaded.abandon():
-        return await future
+        return await unshielded(future)
     future.cancel()
     raise OutOfTime
 
@@ -228,7 +250,7 @@ async def _called_within(seconds: float | None, function: Callable[[], Any]) -> 
 async def _task_within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
     task = asyncio.ensure_future(awaitable)
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        await unshielded(asyncio.wait({task}, timeout=seconds))
         if task.done():
             return task.result()
     except BaseException:
@@ -242,7 +264,7 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
     """Cancel a handler and let it unwind for a moment; one that will not end is left alone, fenced."""
     if not task.done():
         task.cancel()
-        await asyncio.wait({task}, timeout=_GRACE)
+        await unshielded(asyncio.wait({task}, timeout=_GRACE))
     if task.done() and not task.cancelled():
         task.exception()  # looked at, so that nobody is told it was not
 
@@ -261,8 +283,14 @@ def _run_loop(awaitable: Awaitable[Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_awaited(awaitable))
+        try:
+            return run_loop(_awaited(awaitable))
+        finally:
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()  # an interrupt may have come before it began
     return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
 
 
-__all__ = ["AWAITING", "BLOCKING", "Limits", "OutOfTime", "Waiting", "finished"]
+__all__ = [
+    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "Limits", "OutOfTime", "Waiting", "finished"
+]  # fmt: skip

@@ -1,5 +1,6 @@
 """Sessions: state by type, changed by events, that can be taken back."""
 
+from .encoding import OpaqueValue
 from .events import Dispatcher, DispatchResult, EventHandler, InProcessDispatcher, SlicePolicy
 from .operations import Append, Clear, Extend, Replace, SliceOp
 from .protocols import SessionProtocol
@@ -17,6 +18,7 @@ __all__ = [
     "EventHandler",
     "Extend",
     "InProcessDispatcher",
+    "OpaqueValue",
     "Reducer",
     "Replace",
     "Session",

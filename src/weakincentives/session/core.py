@@ -1,91 +1,41 @@
-"""What all handles of one session share: a lock, the content of the slices, and the registrations.
-
-Content and registrations are immutable values in plain attributes. Writers replace them while they hold the lock;
-readers just read them, so a reader never waits and never sees half of a dispatch. That also makes snapshots, forks
-and clones a matter of copying a few references. Only what was just logged waits in a list until somebody looks: most
-events are recorded for a reader who comes much later.
-"""
+"""What all handles of one session share: the contents, the lock, and how each write changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from threading import RLock, get_ident
-from typing import Any, NamedTuple, final
+from functools import partial
+from threading import get_ident
+from typing import Any, final
 from uuid import uuid4
 
-from immutables import Map
-
 from ..clock import Clock
-from ..errors import ReducerError, SessionError, SnapshotError
+from ..errors import SessionError, SnapshotError
+from ..fence import Owner
+from .contents import Contents
 from .events import Dispatcher, SlicePolicy, own_policy
-from .operations import apply
+from .plans import AnyReducer, Plan, Step, reduced, repeated, with_step
 from .reducers import append_all
-from .snapshots import (
-    NO_LOGS,
-    NO_NOTES,
-    NO_SLICES,
-    Logged,
-    Logs,
-    Notes,
-    SliceChange,
-    Slices,
-    Snapshot,
-    compare,
-    same_log,
-)
+from .snapshots import NO_LOGS, NO_NOTES, NO_SLICES, Logged, Notes, SliceChange, Slices, Snapshot, compare, same_log
+from .subscriptions import Subscribing
 from .vector import EMPTY, Vector
+from .writes import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant
 
-AnyReducer = Callable[[Vector[Any], Any], object]
-
-
-class Step(NamedTuple):
-    """One reducer to run for an event, and the slice it reduces."""
-
-    slice_type: type[Any]
-    reducer: AnyReducer
-
-
-class Plan(NamedTuple):
-    """What recording an event of one type does; worked out once, until something is registered."""
-
-    appends: bool
-    is_log: bool
-    steps: tuple[tuple[Step, bool], ...]
+_LOG_ALONE = Plan(True, True, (), False)
+"""Of events that are appended to their LOG slice and nothing else, as nearly all of the engine's are."""
 
 
 @final
-class Core:
+class Core(Contents):
     """The shared part of a session. It knows nothing of guards: handles enter theirs around every write."""
 
-    __slots__ = (
-        "_plans",
-        "_reducing",
-        "_session_id",
-        "clock",
-        "dispatcher",
-        "initial",
-        "lock",
-        "logged",
-        "notes",
-        "policies",
-        "reducers",
-        "state",
-        "tags",
-    )
+    __slots__ = ("_session_id", "clock", "dispatcher", "subscribed", "tags")
 
     def __init__(self, dispatcher: Dispatcher, clock: Clock, tags: Mapping[str, str], session_id: str | None) -> None:
-        self.lock = RLock()
+        Contents.__init__(self)
         self.dispatcher = dispatcher
+        self.subscribed: list[Subscribing] = []
         self.clock = clock
         self.tags = tags
-        self.state: Slices = NO_SLICES
-        self.logged = Logged(NO_LOGS, [], 0)
-        self.initial: Slices = NO_SLICES
-        self.notes: Notes = NO_NOTES
-        self.policies: Map[type[Any], SlicePolicy] = Map()
-        self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
-        self._plans: dict[type[Any], Plan] = {}
-        self._reducing = 0
         self._session_id = session_id
 
     def adopt(self, other: Core) -> None:
@@ -103,49 +53,31 @@ class Core:
                     self._session_id = str(uuid4())
         return self._session_id
 
-    # Reading: no lock, since every attribute holds an immutable value; but for what was just logged.
+    # Writing. While a savepoint is open each write is noted first: should Ctrl-C come in between, it is undone anyway.
 
-    @property
-    def logs(self) -> Logs:
-        """The content of the LOG slices now."""
-        if self.logged.fresh:
-            with self.lock:
-                self.logs = self.logged.all()
-        return self.logged.logs
-
-    @logs.setter
-    def logs(self, logs: Logs) -> None:
-        self.logged = Logged(logs, [], self.logged.epoch)
-
-    def view(self, slice_type: type[Any]) -> Vector[Any]:
-        """The content of a slice now."""
-        content = self.state.get(slice_type)
-        if content is None:
-            content = self.logs.get(slice_type)
-            if content is None:
-                return self.initial.get(slice_type, EMPTY)
-        return content
-
-    def policy(self, slice_type: type[Any]) -> SlicePolicy:
-        """What was registered for the slice, else what its class says, else STATE."""
-        registered = self.policies.get(slice_type)
-        return registered or own_policy(slice_type) or SlicePolicy.STATE
-
-    # Writing.
-
-    def record(self, event: object) -> None:
+    def record(self, event: object, unowned: bool = False) -> None:
         """Run the event's reducers, or append it to its own slice; all of it or, with `ReducerError`, nothing."""
         if self._reducing:
             self.refuse_impure_writes()
         event_type = type(event)
         with self.lock:
-            _, is_log, steps = plan = self._plans.get(event_type) or self._plan(event_type)
+            _, is_log, steps, is_pending = plan = self._plans.get(event_type) or self._plan(event_type)
             if steps:
-                self._reduce(event, event_type, plan)
+                self._reduce(event, event_type, plan, unowned)
             elif is_log:
+                if is_pending and self.calls:
+                    self.note_write(STATE, event_type, partial(_appended, event), unowned=unowned)
                 self.logged.fresh.append(event)
             else:
-                self._append(event_type, event)
+                self._append(event_type, event, unowned)
+
+    def record_unowned(self, event: object) -> None:
+        """Record an event of the engine: what its reducers make of it belongs to no call, so no call undoes it."""
+        if self._plans.get(type(event)) is _LOG_ALONE and not self._reducing:
+            with self.lock:
+                self.logged.fresh.append(event)
+        else:
+            self.record(event, True)
 
     def append(self, slice_type: type[Any], value: object) -> None:
         """Append a checked value to a slice."""
@@ -154,6 +86,8 @@ class Core:
         with self.lock:
             plan = self._plans.get(slice_type) or self._plan(slice_type)
             if plan.is_log:
+                if plan.is_pending and self.calls:
+                    self.note_write(STATE, slice_type, partial(_appended, value))
                 self.logs = {**self.logs, slice_type: self.logs.get(slice_type, EMPTY).append(value)}
             else:
                 self._append(slice_type, value)
@@ -166,7 +100,7 @@ class Core:
                 raise SessionError(
                     f"{slice_type.__qualname__} is a LOG slice and not empty: it can only grow. Use append()."
                 )
-            self._set(slice_type, values)
+            self._set(slice_type, values, constant(values))
 
     def clear(self, slice_type: type[Any], predicate: Callable[[Any], object] | None) -> None:
         """Remove items of a STATE slice; what the predicate raises passes through, and nothing is removed."""
@@ -175,37 +109,51 @@ class Core:
             if self.policy(slice_type) is SlicePolicy.LOG:
                 raise SessionError(
                     f"{slice_type.__qualname__} is a LOG slice: it can only grow. "
-                    "Its owner may empty all of them with session.reset(logs=True)."
+                    f"Its owner may empty it with session.clear_log({slice_type.__qualname__})."
                 )
-            content = EMPTY
-            if predicate is not None:
-                self._reducing = get_ident()
-                try:
-                    content = self.view(slice_type).without(predicate)
-                finally:
-                    self._reducing = 0
-            self._set(slice_type, content)
+            if predicate is None:
+                self._set(slice_type, EMPTY, constant(EMPTY))
+                return
+            remaining = partial(_without, predicate)
+            self._set(slice_type, self.pure(remaining, self.view(slice_type)), remaining)
+
+    def clear_log(self, slice_type: type[Any], predicate: Callable[[Any], object] | None) -> None:
+        """Remove items of a LOG slice; otherwise as `clear`."""
+        self.refuse_impure_writes()
+        with self.lock:
+            if self.policy(slice_type) is not SlicePolicy.LOG:
+                name = slice_type.__qualname__
+                raise SessionError(f"{name} is a STATE slice; use session[{name}].clear().")
+            content = EMPTY if predicate is None else self.pure(partial(_without, predicate), self.view(slice_type))
+            self.logged = Logged({**self.logs, slice_type: content}, [], self.logged.epoch + 1)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring the STATE slices back; refuses a foreign or released snapshot."""
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
-            self.state, self.notes = state, snapshot.notes
+            if self.calls or self.policies:
+                self._replace_all(state, snapshot.notes)
+            else:
+                self.state, self.notes = state, snapshot.notes
 
     def note(self, key: object, value: object) -> None:
         """Remember a fact beside the slices; None forgets it."""
         with self.lock:
+            notes = self.notes
             if value is not None:
-                self.notes = self.notes.set(key, value)
-            elif key in self.notes:
-                self.notes = self.notes.delete(key)
+                notes = notes.set(key, value)
+            elif key in notes:
+                notes = notes.delete(key)
+            if self.calls:
+                self.note_write(NOTES, key, constant(value))
+            self.notes = notes
 
     def reset(self, *, logs: bool) -> None:
         """Give the STATE slices their initial content; `logs` empties the others too."""
         self.refuse_impure_writes()
         with self.lock:
-            self.state, self.notes = NO_SLICES, NO_NOTES
+            self._replace_all(NO_SLICES, NO_NOTES)
             if logs:
                 self.logged = Logged(NO_LOGS, [], self.logged.epoch + 1)
 
@@ -234,12 +182,11 @@ class Core:
                     f"{slice_type.__qualname__} is a LOG slice: its own events are recorded as they are. "
                     "Register the reducer on another slice."
                 )
-            steps = self.reducers.get(event_type, ())
-            step = Step(slice_type, reducer)
-            if step not in steps:
-                steps = (*steps, step)
-            steps = tuple(step if known == step else known for known in steps)
-            self.reducers = self.reducers.set(event_type, steps)
+            added = partial(with_step, Step(slice_type, reducer))
+            reducers = self.reducers.set(event_type, added(self.reducers.get(event_type)))
+            if self.calls:
+                self.note_write(REDUCERS, event_type, added)
+            self.reducers = reducers
             self._plans = {}
 
     def declare(self, slice_type: type[Any], policy: SlicePolicy) -> None:
@@ -253,22 +200,52 @@ class Core:
                     f"{slice_type.__qualname__} is a {known.name} slice already and cannot become {policy.name}. "
                     "Name the policy in the class (slice_policy), or register before the first item."
                 )
-            self.policies = self.policies.set(slice_type, policy)
+            state = self.state
+            if policy is SlicePolicy.LOG and slice_type in state:
+                state = state.delete(slice_type)  # empty, but it would hide the items among the logs
+            if self.calls:
+                is_new_log = known is None and policy is SlicePolicy.LOG
+                gone = [(STATE, slice_type, constant(None), None)] if is_new_log else []
+                self.note_writes([*gone, (POLICIES, slice_type, constant(policy), None)], False)
+            self.state, self.policies = state, self.policies.set(slice_type, policy)
             self._plans = {}
 
     def set_initial(self, slice_type: type[Any], content: Vector[Any]) -> None:
         """Say what a slice holds that was never written to."""
         with self.lock:
+            if self.calls:
+                self.note_write(INITIAL, slice_type, constant(content))
             self.initial = self.initial.set(slice_type, content)
+
+    # Savepoints; see `savepoints.py`.
+
+    def close_savepoint(self, owner: Owner) -> None:
+        """Forget an open savepoint. Without the last one the logs of writes and subscriptions end."""
+        with self.lock:
+            self.forget_mark(owner)
+            if not self.calls:
+                self.subscribed.clear()
 
     # Inside.
 
-    def refuse_impure_writes(self) -> None:
-        """Raise when a reducer or predicate of this thread is running: its dispatch would overwrite the change."""
-        if self._reducing and self._reducing == get_ident():
-            raise SessionError(
-                "A reducer or predicate wrote to its session. They are pure: return an operation instead."
-            )
+    def _replace_all(self, state: Slices, notes: Notes) -> None:
+        """Give every slice and note the content it has there; slices that have become LOGs stay as they are."""
+        for slice_type, policy in self.policies.items():
+            if policy is SlicePolicy.LOG and slice_type in state:
+                state = state.delete(slice_type)
+        if self.calls:
+            # A key that has the same content before and after is noted if somebody wrote to it: undoing that write
+            # must not bring back what was replaced here.
+            touched = {(write.space, write.key) for write in self.writes}
+            noted: list[tuple[int, Any, Transform, None]] = []
+            for space, before, after in ((STATE, self.state, state), (NOTES, self.notes, notes)):
+                for key in {*before, *after, *(key for place, key in touched if place == space)}:
+                    value = after.get(key)
+                    is_kept = space == STATE and self.policy(key) is SlicePolicy.LOG
+                    if not is_kept and (value is not before.get(key) or (space, key) in touched):
+                        noted.append((space, key, constant(value), None))
+            self.note_writes(noted, False)
+        self.state, self.notes = state, notes
 
     def _content_of(self, snapshot: Snapshot) -> Slices:
         if snapshot.home is not self:
@@ -277,15 +254,20 @@ class Core:
             raise SnapshotError("This snapshot was released; take another one.")
         return snapshot.state
 
-    def _append(self, slice_type: type[Any], value: object) -> None:
+    def _append(self, slice_type: type[Any], value: object, unowned: bool = False) -> None:
+        if self.calls:
+            self.note_write(STATE, slice_type, partial(_appended, value), unowned=unowned)
         state = self.state
         content = state.get(slice_type)
         if content is None:
             content = self.initial.get(slice_type, EMPTY)
         self.state = state.set(slice_type, content.append(value))
 
-    def _set(self, slice_type: type[Any], content: Vector[Any]) -> None:
-        if self.policy(slice_type) is SlicePolicy.LOG:
+    def _set(self, slice_type: type[Any], content: Vector[Any], transform: Transform) -> None:
+        is_log = self.policy(slice_type) is SlicePolicy.LOG
+        if self.calls and (not is_log or self.is_pending(slice_type)):
+            self.note_write(STATE, slice_type, transform)
+        if is_log:
             self.logs = {**self.logs, slice_type: content}
         elif content is not self.view(slice_type):
             self.state = self.state.set(slice_type, content)
@@ -295,43 +277,52 @@ class Core:
         registered = self.reducers.get(event_type, ())
         steps = tuple((step, self.policy(step.slice_type) is SlicePolicy.LOG) for step in registered)
         own = any(step.slice_type is event_type for step in registered)
-        plan = Plan(is_log and not own, is_log, steps)
+        plan = Plan(is_log and not own, is_log, steps, is_log and self.is_pending(event_type))
+        if plan == _LOG_ALONE:
+            plan = _LOG_ALONE
         self._plans[event_type] = plan
         return plan
 
-    def _reduce(self, event: object, event_type: type[Any], plan: Plan) -> None:
+    def _reduce(self, event: object, event_type: type[Any], plan: Plan, unowned: bool) -> None:
         state, logs = self.state, self.logs
         if plan.appends:
             logs = {**logs, event_type: logs.get(event_type, EMPTY).append(event)}
         self._reducing = get_ident()
         try:
-            for (slice_type, reducer), is_log in plan.steps:
+            for step, is_log in plan.steps:
+                slice_type = step.slice_type
                 content = (logs if is_log else state).get(slice_type)
                 if content is None:
                     content = self.initial.get(slice_type, EMPTY)
-                reduced = _reduced(slice_type, reducer, content, event, is_log)
+                result = reduced(step, content, event, is_log)
                 if is_log:
-                    logs = {**logs, slice_type: reduced}
-                elif reduced is not content:
-                    state = state.set(slice_type, reduced)
+                    logs = {**logs, slice_type: result}
+                elif result is not content:
+                    state = state.set(slice_type, result)
         finally:
             self._reducing = 0
+        if self.calls:
+            self._note_reductions(event, event_type, plan, unowned)
         # The log first: should Ctrl-C come in between, then what happened is at least on record.
         self.logs = logs
         self.state = state
 
-
-def _reduced(
-    slice_type: type[Any], reducer: AnyReducer, content: Vector[Any], event: object, append_only: bool
-) -> Vector[Any]:
-    try:
-        return apply(reducer(content, event), content, slice_type, append_only=append_only)
-    except Exception as error:
-        text = str(error).encode("ascii", "backslashreplace").decode()
-        raise ReducerError(
-            f"The reducer of {slice_type.__qualname__} for {type(event).__qualname__} raised "
-            f"{type(error).__qualname__}: {text}. Nothing of this dispatch was applied."
-        ) from error
+    def _note_reductions(self, event: object, event_type: type[Any], plan: Plan, unowned: bool) -> None:
+        noted: list[tuple[int, Any, Transform, type[Any] | None]] = []
+        if plan.appends and plan.is_pending:
+            noted.append((STATE, event_type, partial(_appended, event), None))
+        for step, is_log in plan.steps:
+            if not is_log or self.is_pending(step.slice_type):
+                noted.append((STATE, step.slice_type, partial(repeated, step, event), event_type))
+        self.note_writes(noted, unowned)
 
 
-__all__ = ["AnyReducer", "Core"]
+def _appended(value: object, content: Vector[Any]) -> Vector[Any]:
+    return content.append(value)
+
+
+def _without(predicate: Callable[[Any], object], content: Vector[Any]) -> Vector[Any]:
+    return content.without(predicate)
+
+
+__all__ = ["Core"]

@@ -9,11 +9,11 @@ it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, cast, final
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -25,6 +25,14 @@ from ..errors import SessionFormatError
 Path = tuple[str | int, ...]
 Encoded = tuple[Any, list[Any]]
 """JSON data and the patches to it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OpaqueValue:
+    """Stands in a loaded session for a value that could not be saved: the name of its class is all that is left."""
+
+    type_name: str
 
 
 def type_name(cls: type[object]) -> str:
@@ -40,6 +48,7 @@ def class_of(value: object) -> type[object]:
 _PLAIN: tuple[type[Any], ...] = (
     *(bool, int, float, str, bytes, tuple, list, dict, set, frozenset),
     *(datetime, date, time, timedelta, Decimal, UUID),
+    OpaqueValue,
 )
 
 PLAIN_TYPES: Mapping[str, type[Any]] = {type_name(cls): cls for cls in _PLAIN}
@@ -117,12 +126,12 @@ def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, An
         if not _same_plain(saved, loaded):
             yield path, saved
         return
-    parts = _parts(saved)
+    parts = parts_of(saved)
     if parts is None:
         if not _same_plain(saved, loaded):
             yield path, saved
         return
-    others = _parts(loaded) or {}
+    others = parts_of(loaded) or {}
     if parts.keys() != others.keys():
         yield path, saved
         return
@@ -130,7 +139,7 @@ def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, An
         yield from _differences(part, others[key], (*path, key))
 
 
-def _parts(value: Any) -> dict[Any, Any] | None:
+def parts_of(value: Any) -> dict[Any, Any] | None:
     """The parts of a value that has some, by the key they have in JSON data."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
@@ -170,4 +179,14 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
-__all__ = ["PLAIN_TYPES", "Encoded", "adapter_of", "class_of", "decode", "encode", "type_name"]
+__all__ = [
+    "PLAIN_TYPES",
+    "Encoded",
+    "OpaqueValue",
+    "adapter_of",
+    "class_of",
+    "decode",
+    "encode",
+    "parts_of",
+    "type_name",
+]

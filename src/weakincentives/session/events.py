@@ -64,8 +64,11 @@ class DispatchResult(NamedTuple):
 class Dispatcher(Protocol):
     """Tells subscribers of events. It holds no state of the session: dispatching here changes no slice."""
 
-    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> None:
-        """Call `handler` with every later event that is an instance of `event_type`; twice is once."""
+    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> object:
+        """Call `handler` with every later event that is an instance of `event_type`; twice is once.
+
+        Returns False if it was subscribed already, so that undoing the call that subscribed it changes nothing.
+        """
         ...
 
     def unsubscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
@@ -88,6 +91,7 @@ class InProcessDispatcher:
 
     >>> bus = InProcessDispatcher()
     >>> bus.subscribe(int, lambda number: print("got", number))
+    True
     >>> bus.dispatch(7).ok, bus.dispatch("seven").handled
     got 7
     (True, ())
@@ -100,8 +104,8 @@ class InProcessDispatcher:
         self._subscriptions: tuple[tuple[type[Any], EventHandler[Any]], ...] = ()
         self._routes: dict[type[Any], tuple[EventHandler[Any], ...]] = {}
 
-    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> None:
-        """Call `handler` with every later event that is an instance of `event_type`; twice is once.
+    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
+        """Call `handler` with every later event that is an instance of `event_type`; twice is once, and says False.
 
         Raises TypeError for an `async def` handler: nobody would await it.
         """
@@ -113,9 +117,11 @@ class InProcessDispatcher:
                 "subscribe a plain function that schedules the work."
             )
         with self._lock:
-            if (event_type, handler) not in self._subscriptions:
-                self._subscriptions = (*self._subscriptions, (event_type, handler))
-                self._routes = {}
+            if (event_type, handler) in self._subscriptions:
+                return False
+            self._subscriptions = (*self._subscriptions, (event_type, handler))
+            self._routes = {}
+        return True
 
     def unsubscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
         """Call it no more; says whether it was subscribed. A dispatch under way may still call it."""

@@ -6,6 +6,7 @@ from typing import TypeVar, final
 
 from ..fence import Guard
 from .events import Dispatcher, DispatchResult, EventHandler
+from .subscriptions import SubscriptionLog
 
 E = TypeVar("E")
 
@@ -37,23 +38,27 @@ class BothGuards:
 
 @final
 class GuardedDispatcher:
-    """A dispatcher that asks a guard first. The guard is not held while subscribers run."""
+    """A dispatcher that asks a guard first. The guard is not held while subscribers run.
 
-    __slots__ = ("_dispatcher", "_guard")
+    Who subscribes or unsubscribes here inside a call has that undone when the call is.
+    """
 
-    def __init__(self, dispatcher: Dispatcher, guard: Guard) -> None:
+    __slots__ = ("_dispatcher", "_guard", "_subscriptions")
+
+    def __init__(self, dispatcher: Dispatcher, subscriptions: SubscriptionLog, guard: Guard) -> None:
         self._dispatcher = dispatcher
+        self._subscriptions = subscriptions
         self._guard = guard
 
     def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> None:
         """Subscribe, inside the guard."""
         with self._guard:
-            self._dispatcher.subscribe(event_type, handler)
+            self._subscriptions.subscribe(event_type, handler)
 
     def unsubscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
         """Unsubscribe, inside the guard."""
         with self._guard:
-            return self._dispatcher.unsubscribe(event_type, handler)
+            return self._subscriptions.unsubscribe(event_type, handler)
 
     def dispatch(self, event: object, /) -> DispatchResult:
         """Tell the subscribers, if the guard allows it."""

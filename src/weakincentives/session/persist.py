@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import SessionFormatError
 from .encoding import PLAIN_TYPES, class_of, decode, encode, type_name
 from .events import SlicePolicy, own_policy
+from .opaque import marked
 from .shapes import shape_changes, shape_of
 from .snapshots import Logs, Slices
-from .vector import Vector
+from .vector import EMPTY, Vector
+
+logger = logging.getLogger(__name__)
+
+OnOpaque = Literal["error", "mark"]
+"""What saving does about a value without a JSON form."""
 
 FORMAT = "wink-session"
 VERSION = 1
@@ -27,11 +34,34 @@ class SavedSession:
     slices: list[tuple[type[Any], SlicePolicy, Vector[Any]]]
 
 
-def dump_session(session_id: str, tags: Mapping[str, str], state: Slices, logs: Logs) -> str:
-    """The text. Linear in all items, each of which is proved to come back; raises SessionFormatError otherwise."""
-    slices = [_dump_slice(cls, SlicePolicy.STATE, items) for cls, items in _by_name(state)]
-    slices += [_dump_slice(cls, SlicePolicy.LOG, items) for cls, items in _by_name(logs)]
-    document = {"format": FORMAT, "version": VERSION, "session_id": session_id, "tags": dict(tags), "slices": slices}
+def dump_session(
+    session_id: str, tags: Mapping[str, str], state: Slices, logs: Logs, on_opaque: OnOpaque = "error"
+) -> str:
+    """The text. Linear in all items, each of which is proved to come back; raises SessionFormatError otherwise.
+
+    With `on_opaque="mark"` what would not come back is marked instead, or left out where no mark can stand.
+    """
+    if on_opaque not in ("error", "mark"):
+        raise ValueError(f"on_opaque must be 'error' or 'mark', not {on_opaque!r}.")
+    slices: list[dict[str, Any]] = []
+    left_out: dict[str, int] = {}
+    for policy, content in ((SlicePolicy.STATE, state), (SlicePolicy.LOG, logs)):
+        for cls, items in _by_name(content):
+            kept = items if on_opaque == "error" else _marked(cls, items)
+            if len(kept) < len(items):
+                left_out[type_name(cls)] = len(items) - len(kept)
+            if kept or not items:
+                slices.append(_dump_slice(cls, policy, kept))
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "session_id": session_id,
+        "tags": dict(tags),
+        "slices": slices,
+    }
+    if left_out:
+        logger.warning("Not saved, because they have no JSON form: %s", _counted(left_out))
+        document["left_out"] = left_out
     # ASCII, so that even text with lone surrogates can be written to any file.
     return json.dumps(document)
 
@@ -43,6 +73,8 @@ def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: 
     document = _read(text)
     try:
         slices = [_load_slice(entry, find, accepted) for entry in document["slices"]]
+        if document.get("left_out"):
+            logger.warning("The saved session lacks what could not be saved: %s", _counted(document["left_out"]))
         return SavedSession(str(document["session_id"]), dict(document["tags"]), slices)
     except (KeyError, TypeError, ValueError) as error:
         raise SessionFormatError(f"The saved session is damaged: {type(error).__qualname__}: {error}.") from error
@@ -50,6 +82,19 @@ def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: 
 
 def _by_name(slices: Slices | Logs) -> Iterator[tuple[type[Any], Vector[Any]]]:
     yield from sorted(slices.items(), key=lambda entry: type_name(entry[0]))
+
+
+def _marked(cls: type[Any], items: Vector[Any]) -> Vector[Any]:
+    """The items with marks where something cannot be saved, without those that cannot be saved at all."""
+    try:
+        shape_of(cls)
+    except SessionFormatError:
+        return EMPTY
+    return Vector([item for item in map(marked, items) if isinstance(item, cls)])
+
+
+def _counted(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} item{'' if count == 1 else 's'} of {name}" for name, count in left_out.items())
 
 
 def _dump_slice(cls: type[Any], policy: SlicePolicy, items: Vector[Any]) -> dict[str, Any]:
@@ -129,4 +174,4 @@ def _read(text: str | bytes) -> dict[str, Any]:
     return document  # pyright: ignore[reportUnknownVariableType]
 
 
-__all__ = ["SavedSession", "dump_session", "load_session"]
+__all__ = ["OnOpaque", "SavedSession", "dump_session", "load_session"]

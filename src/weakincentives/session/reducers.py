@@ -147,10 +147,30 @@ def reducer_methods(state_type: type[Any]) -> list[tuple[type[Any], str]]:
     return pairs
 
 
+def initial_state(state_type: type[T], initial: T | Callable[[], T] | None) -> T:
+    """The state that `install(state_type, initial=initial)` begins with; TypeError when there is none."""
+    if isinstance(initial, state_type):
+        return cast("T", initial)
+    name = state_type.__qualname__
+    if initial is not None and not callable(initial):
+        raise TypeError(f"initial= must be a {name} or make one, not a {type(initial).__qualname__}.")
+    make: Callable[[], Any] = state_type if initial is None else initial
+    try:
+        made = make()
+    except TypeError as error:
+        if initial is not None:
+            raise
+        raise TypeError(f"{name} cannot be made without arguments: pass install({name}, initial=...).") from error
+    if not isinstance(made, state_type):
+        raise TypeError(f"initial= made a {type(made).__qualname__}, not a {name}.")
+    return made
+
+
 __all__ = [
     "MethodReducer",
     "Reducer",
     "append_all",
+    "initial_state",
     "reducer",
     "reducer_methods",
     "replace_latest",

@@ -14,10 +14,11 @@ from ..fence import Guard
 from .core import Core
 from .events import Dispatcher, DispatchResult, InProcessDispatcher
 from .guards import BothGuards, GuardedDispatcher
-from .persist import dump_session, load_session
-from .reducers import MethodReducer, reducer_methods
+from .persist import OnOpaque, dump_session, load_session
+from .reducers import MethodReducer, initial_state, reducer_methods
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
+from .subscriptions import SubscriptionLog
 from .vector import Vector
 
 T = TypeVar("T")
@@ -105,17 +106,14 @@ class Session:
         return children if guard is None else tuple(child.guarded(guard) for child in children)
 
     @property
-    def owner(self) -> Session:
-        """The handle the session was made with: the same object for every guarded handle of it."""
-        return self._owner or self
-
-    @property
     def dispatcher(self) -> Dispatcher:
         """Where subscribers are. Dispatching there tells them and changes no slice."""
         dispatcher = self._dispatcher
         if dispatcher is None:
             assert self._guard is not None
-            dispatcher = self._dispatcher = GuardedDispatcher(self._core.dispatcher, self._guard)
+            core = self._core
+            subscriptions = SubscriptionLog(core.dispatcher, core.subscribed)
+            dispatcher = self._dispatcher = GuardedDispatcher(core.dispatcher, subscriptions, self._guard)
         return dispatcher
 
     @property
@@ -197,7 +195,7 @@ class Session:
         and nothing else. Raises TypeError when the class cannot be installed.
         """
         methods = reducer_methods(state_type)
-        content: Vector[Any] = Vector((_initial_state(state_type, initial),))
+        content: Vector[Any] = Vector((initial_state(state_type, initial),))
         if self._guard is None:
             self._install(state_type, methods, content)
         else:
@@ -218,6 +216,17 @@ class Session:
                 raise SessionError("Only the owner of a session may empty its LOG slices, not a tool call.")
             self._core.reset(logs=False)
 
+    def clear_log(self, event_type: type[T], predicate: Callable[[T], object] | None = None, /) -> None:
+        """Remove the items of one LOG slice, or those that satisfy `predicate`; only the session's owner may.
+
+        What is gone is gone for good, also for limits that count calls and for conversations that are continued. What
+        the predicate raises passes through, and nothing is removed. Raises SessionError for a guarded handle and for a
+        STATE slice.
+        """
+        if self._guard is not None:
+            raise SessionError("Only the owner of a session may clear its LOG slices, not a tool call.")
+        self._core.clear_log(event_type, predicate)
+
     # Taking back.
 
     def snapshot(self) -> Snapshot:
@@ -228,7 +237,8 @@ class Session:
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.
 
-        LOG slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
+        Inside a tool call it is a write of that call to every slice and note that differs, and is undone with it. LOG
+        slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
         another session or one that was released; nothing changes then.
         """
         if self._guard is None:
@@ -291,16 +301,17 @@ class Session:
 
     # Saving.
 
-    def to_json(self) -> str:
+    def to_json(self, *, on_opaque: OnOpaque = "error") -> str:
         """Everything in the slices, STATE and LOG, with the id and the tags, as text that `from_json` loads.
 
         Registrations and subscribers are code and are not saved. Raises `SessionFormatError` naming a type that cannot
-        be saved.
+        be saved. With `on_opaque="mark"` such a value is saved as the name of its class and loaded as an `OpaqueValue`;
+        an item whose declared fields have no room for one is left out, and a warning is logged.
         """
         core = self._core
         with core.lock:
             state, logs = core.state, core.logs
-        return dump_session(self.session_id, self.tags, state, logs)
+        return dump_session(self.session_id, self.tags, state, logs, on_opaque)
 
     @classmethod
     def from_json(
@@ -357,22 +368,14 @@ class Session:
         return copy
 
 
-def _initial_state(state_type: type[T], initial: T | Callable[[], T] | None) -> T:
-    if isinstance(initial, state_type):
-        return cast("T", initial)
-    name = state_type.__qualname__
-    if initial is not None and not callable(initial):
-        raise TypeError(f"initial= must be a {name} or make one, not a {type(initial).__qualname__}.")
-    make: Callable[[], Any] = state_type if initial is None else initial
-    try:
-        made = make()
-    except TypeError as error:
-        if initial is not None:
-            raise
-        raise TypeError(f"{name} cannot be made without arguments: pass install({name}, initial=...).") from error
-    if not isinstance(made, state_type):
-        raise TypeError(f"initial= made a {type(made).__qualname__}, not a {name}.")
-    return made
+def root_of(session: Session) -> Session:
+    """The handle the session was made with: the same object for every guarded handle of it."""
+    return session._owner or session  # pyright: ignore[reportPrivateUsage] # a friend of the class
 
 
-__all__ = ["Session"]
+def guard_of(session: Session) -> Guard | None:
+    """What the writes of a handle happen in, or None for the owner's handle."""
+    return session._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
+
+
+__all__ = ["Session", "guard_of", "root_of"]

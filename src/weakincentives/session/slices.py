@@ -89,8 +89,8 @@ class Slice(Generic[T]):
         """Run `reducer` on this slice for every dispatched event whose class is exactly `event_type`.
 
         Several reducers of one event run in the order of their registration; registering an equal one again changes
-        nothing. Registrations are not state: no restore takes them back. `policy` makes this slice a LOG (or says
-        that it is STATE); raises SessionError when it is something else already.
+        nothing. Registrations are not state: no restore takes them back, but the undo of a call takes its own back.
+        `policy` makes this slice a LOG (or says that it is STATE); raises SessionError if it is something else already.
         """
         if not isinstance(event_type, type):
             raise TypeError(f"register() takes an event class, not {event_type!r}.")

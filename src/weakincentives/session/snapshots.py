@@ -55,12 +55,12 @@ class Snapshot:
 
     __slots__ = ("_fresh", "_logged", "home", "notes", "state")
 
-    def __init__(self, home: object, state: Slices, logged: Logged, notes: Notes) -> None:
+    def __init__(self, home: object, state: Slices, logged: Logged, notes: Notes, fresh: int | None = None) -> None:
         self.home = home
         self.state: Slices | None = state
         self.notes = notes
         self._logged = logged
-        self._fresh = len(logged.fresh)
+        self._fresh = len(logged.fresh) if fresh is None else fresh
 
     @property
     def epoch(self) -> int:
@@ -87,12 +87,16 @@ class Snapshot:
 @final
 @dataclass(frozen=True, slots=True)
 class SliceChange:
-    """One slice that was written to: its content before and after, as views that never change."""
+    """One slice that was written to: its content before and after, as views that never change.
+
+    `contended` says that others wrote to it during the call: `before` then includes what they wrote.
+    """
 
     slice_type: type[Any]
     policy: SlicePolicy
     before: Vector[Any]
     after: Vector[Any]
+    contended: bool = False
 
     @property
     def added(self) -> int:

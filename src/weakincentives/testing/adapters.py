@@ -321,11 +321,15 @@ class AdapterContract:
         self.finish(adapter)
 
     def test_ids_may_come_again_in_later_turns(self) -> None:
-        """Ids are the model's, unique within a turn."""
+        """A model may number its calls anew in every turn: each runs, and has an id of its own in log and history."""
         shop = Workshop()
         adapter = self.make(call("write", path="1").with_id("x"), call("write", path="2").with_id("x"), say("Done."))
-        adapter.evaluate(shop.prompt, shop.session)
+        history = adapter.evaluate(shop.prompt, shop.session).history
         assert shop.notes == ["1", "2"]
+        assert_no_orphans(history)
+        recorded = [event.call_id for event in shop.session[ToolInvoked].all()]
+        assert recorded == [call_id for call_id, _, _ in answers(history)]
+        assert len(set(recorded)) == 2
 
     # Exceptions.
 

@@ -100,12 +100,16 @@ class LedgerContract:
             self.clock.advance(seconds)
 
     def claim(
-        self, effect_id: EffectId = KEY, *, params_hash: str = "h", strict: bool = False, lease: float = LEASE
+        self,
+        effect_id: EffectId = KEY,
+        *,
+        tool: str = "refund",
+        params_hash: str = "h",
+        strict: bool = False,
+        lease: float = LEASE,
     ) -> Claim:
         """A claim with what most tests do not care about filled in."""
-        return self.ledger.claim(
-            effect_id, tool_name="refund", params_hash=params_hash, lease=lease, strict_params=strict
-        )
+        return self.ledger.claim(effect_id, tool_name=tool, params_hash=params_hash, lease=lease, strict_params=strict)
 
     def claimed(self, effect_id: EffectId = KEY, *, lease: float = 60.0) -> int:
         """The token of a claim that must go through."""
@@ -201,6 +205,31 @@ class LedgerContract:
             assert isinstance(self.claim(params_hash="other", strict=True), Conflict)
             assert not isinstance(self.claim(params_hash="other"), Conflict)
             assert not isinstance(self.claim(params_hash="h", strict=True), Conflict)
+
+    def test_another_tool_under_one_key_conflicts(self) -> None:
+        """In every state of the row, whatever its params; nothing of it changes."""
+        token = self.claimed()
+        for step in (lambda: True, lambda: self.ledger.doubt(KEY, token, "?"), self._finisher(token)):
+            assert step()
+            before = (self.entry().state, self.entry().token)
+            for strict in (False, True):
+                found = self.claim(tool="charge", strict=strict)
+                assert isinstance(found, Conflict)
+                assert found.entry.tool_name == "refund"
+            assert (self.entry().state, self.entry().token, self.entry().tool_name) == (*before, "refund")
+
+    def test_an_expired_row_of_another_tool_is_nobodys(self) -> None:
+        """Then the key is free."""
+        self.ledger.finish(KEY, self.claimed(), done(), timedelta(seconds=LEASE))
+        self.pass_time(LEASE * 1.5)
+        assert isinstance(self.claim(tool="charge", lease=60.0), Claimed)
+        assert self.entry().tool_name == "charge"
+
+    def test_a_row_without_a_tools_name_is_any_tools(self) -> None:
+        """It was recorded by hand; it is replayed, so that nothing runs twice."""
+        self.ledger.record(idempotency_key=KEY.key, tool_name="", params=None, result=ToolResult.ok("by hand"))
+        for tool in ("refund", "charge"):
+            assert isinstance(self.claim(tool=tool), Replay)
 
     def _finisher(self, token: int) -> Callable[[], ToolEffect]:
         return lambda: self.ledger.finish(KEY, token, done(), None)
@@ -326,6 +355,21 @@ class LedgerContract:
         assert (self.entry().state, self.entry().params_hash) == ("started", "other")
         assert self.ledger.lookup(KEY.key) is None
 
+    def test_a_ttl_beyond_the_calendar_is_for_ever(self) -> None:
+        """Whoever records it: the engine, an operator, a program."""
+        effect = self.ledger.finish(KEY, self.claimed(), done(), timedelta.max)
+        assert effect.expires_at is None
+        assert isinstance(self.claim(), Replay)
+        other = EffectId("shop:refund:2")
+        self.ledger.doubt(other, self.claimed(other), "?")
+        assert self.ledger.resolve(other, ToolResult.ok(1), ttl=timedelta.max)
+        recorded = self.ledger.record(
+            idempotency_key="k", tool_name="t", params=None, result=ToolResult.ok(1), ttl=timedelta.max
+        )
+        assert recorded is not None
+        assert recorded.expires_at is None
+        assert self.ledger.prune_expired() == 0
+
     def test_without_a_ttl_nothing_expires(self) -> None:
         """None means for ever."""
         self.ledger.finish(KEY, self.claimed(), done(), None)
@@ -347,6 +391,42 @@ class LedgerContract:
         assert self.ledger.clear() == 0
         assert {entry.id for entry in self.ledger.entries()} == {started, unknown}
         assert [entry.id for entry in self.ledger.entries("unknown")] == [unknown]
+
+    # Reading.
+
+    def test_what_is_known_of_a_call_is_found_without_a_claim(self) -> None:
+        """In every state, as operators see it, from elsewhere too; nothing changes by it."""
+        assert self.ledger.find(KEY) is None
+        token = self.claimed()
+        for step in (lambda: True, lambda: self.ledger.doubt(KEY, token, "?"), self._finisher(token)):
+            assert step()
+            found = self.other().find(KEY)
+            assert found is not None
+            assert (found.id, found.state, found.token) == (KEY, self.entry().state, token)
+        assert found.effect == self.ledger.lookup(KEY.key)
+        assert self.ledger.find(EffectId(KEY.key, "another session")) is None
+
+    def test_finding_an_abandoned_call_leaves_it_as_it_is(self) -> None:
+        """Its lease has run out; that it is in doubt is written by the next claim only."""
+        self.claimed(lease=LEASE)
+        self.pass_time(LEASE * 1.5)
+        found = self.ledger.find(KEY)
+        assert found is not None
+        assert found.state == "started"
+        assert found.lease_left <= 0
+        assert self.entry().state == "started"
+
+    def test_an_expired_success_is_not_found(self) -> None:
+        """It counts as never having happened."""
+        self.ledger.finish(KEY, self.claimed(), done(), timedelta(seconds=LEASE))
+        self.pass_time(LEASE * 1.5)
+        assert self.ledger.find(KEY) is None
+
+    def test_a_new_ledger_holds_no_former_keys(self) -> None:
+        """Only one that has outlived a release does."""
+        self.claimed()
+        assert not self.ledger.former_keys
+        assert not self.other().former_keys
 
     # Remembered successes.
 
@@ -386,6 +466,18 @@ class LedgerContract:
             lambda: self.ledger.record(idempotency_key=KEY.key, tool_name="t", params=None, result=ToolResult.ok(1)),
         )
         assert "resolve()" in str(error)
+
+    def test_the_effect_of_another_tool_is_not_recorded_over(self) -> None:
+        """Two tools never share a row; the first one's stays."""
+        self.ledger.record(idempotency_key="k", tool_name="t", params=None, result=ToolResult.ok("one"))
+        error = _raised(
+            LedgerError,
+            lambda: self.ledger.record(idempotency_key="k", tool_name="u", params=None, result=ToolResult.ok("two")),
+        )
+        assert "recorded for the tool t" in str(error)
+        effect = self.ledger.lookup("k")
+        assert effect is not None
+        assert (effect.tool_name, effect.result_value) == ("t", "one")
 
     def test_successes_can_be_forgotten_one_by_one_by_tool_and_all(self) -> None:
         """And only those that are meant."""
@@ -458,7 +550,7 @@ class LedgerContract:
             effect_id = EffectId(f"shop:race:{round_number}")
             claims = self._at_once(
                 lambda index, effect_id=effect_id: ledgers[index % 2].claim(
-                    effect_id, tool_name="t", params_hash="h", lease=60.0, strict_params=False
+                    effect_id, tool_name="refund", params_hash="h", lease=60.0, strict_params=False
                 )
             )
             won = [found for found in claims if isinstance(found, Claimed)]

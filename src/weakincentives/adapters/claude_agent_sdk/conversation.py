@@ -32,11 +32,12 @@ from ...results import ToolResult
 from ...run_context import Heartbeat, RunContext
 from ...runtime.call import ToolCall, ToolReply
 from ...runtime.cuts import READ_TOOL, ReadToolResult, ResultPart
-from ...runtime.redaction import redact
+from ...runtime.redaction import ended_text, redact, text_of
 from ...session import Session
 from ..exchange import StopReason
 from ..kept_history import remember
 from ..limits import Limits, LoopSettings
+from ..modes import AWAITING_MODE
 from ..progress import CallStarted, OnEvent, SectionsOpened, TextDelta, TurnStarted
 from ..response import PromptResponse
 from ..tool_executor import ToolExecutor
@@ -123,14 +124,25 @@ class Conversation(Generic[OutputT]):
             adapter=adapter,
         )
         self._served = ServedTools(adapter.mcp, adapter.mcp_types, self._specs, self._execute)
-        self._transcript.set_prompt(rendered.text)
         self._rendered_text: str = rendered.text
-        self._telling.rendered(rendered.text, tuple(tool.name for tool in self._executor.tools))
+        self._earlier = History()
+
+    async def _begin(self) -> None:
+        """Answer the calls that the history left open, by what is known of them; then say the prompt."""
+        for open_call in self._transcript.open_calls():
+            call = ToolCall(open_call.id, open_call.name, open_call.arguments)
+            recalled = await AWAITING_MODE.recall(self._executor, call)
+            reply = self._executor.answer_open(call, recalled=recalled)
+            self._transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
+        self._earlier = self._transcript.history()
+        self._transcript.set_prompt(self._rendered_text)
+        self._telling.rendered(self._rendered_text, tuple(tool.name for tool in self._executor.tools))
 
     async def run(self) -> PromptResponse[OutputT]:
         """Until the final answer."""
         timer = asyncio.timeout(self._limits.seconds())
         try:
+            await self._begin()
             self._limits.check(self._prompt.name)
             await self._executor.__aenter__()
             async with timer:
@@ -139,7 +151,7 @@ class Conversation(Generic[OutputT]):
             late = isinstance(error, TimeoutError) and timer.expired()
             raised = self._as_ours(error, late=late)
             try:
-                await self._end("deadline" if late else "cancelled", str(raised))
+                await self._end("deadline" if late else "cancelled", ended_text(raised))
             except RollbackError as failure:  # nothing can be promised any more, which matters most
                 raised = failure
             remember(raised, self._transcript.history())
@@ -147,7 +159,7 @@ class Conversation(Generic[OutputT]):
             if raised is error:
                 raise
             raise raised from error
-        await self._end("cancelled", "The conversation is over.")
+        await self._end("cancelled", "The evaluation ended: The conversation is over.")
         self._telling.executed(response.text, response.output, response.stop_reason, self._usage)
         return response
 
@@ -201,7 +213,7 @@ class Conversation(Generic[OutputT]):
         )
 
     def _first_words(self) -> str:
-        earlier = _as_text(self._given.history)
+        earlier = _as_text(self._earlier)
         return f"{earlier}\n\n{self._rendered_text}" if earlier else self._rendered_text
 
     # Listening.
@@ -323,7 +335,7 @@ class Conversation(Generic[OutputT]):
             raise
         except BaseException as error:  # noqa: BLE001 - the call is answered, then the evaluation ends with it
             self._fail(error)
-            text = f"The evaluation ended: {redact(str(error)) or type(error).__name__}"
+            text = ended_text(error)
             reply = ToolReply(call.id, text, ToolResult.error(text), "crashed", is_error=True)
         self._over_time(reply)
         self._telling.call_finished(call.id, reply.text)
@@ -413,22 +425,24 @@ class Conversation(Generic[OutputT]):
                 self._telling.call_finished(reply.call_id, reply.text)
         finally:
             self._flush()
-            self._answer_open_calls(f"The evaluation ended: {redact(text)}")
+            self._answer_open_calls(text)
             await self._executor.aclose()
 
     def _answer_open_calls(self, text: str) -> None:
-        for call in self._transcript.open_calls():
-            if not self._is_recorded(call.id):
-                self._executor.decline(ToolCall(call.id, call.name, call.arguments), text)
-                self._telling.call_finished(call.id, text)
-            self._transcript.add(AnswerMessage(call.id, text))
+        for open_call in self._transcript.open_calls():
+            call = ToolCall(open_call.id, open_call.name, open_call.arguments)
+            reply = self._executor.recall(call) if self._is_recorded(call.id) else None
+            if reply is None:
+                reply = self._executor.decline(call, text)
+                self._telling.call_finished(call.id, reply.text)
+            self._transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
 
     def _as_ours(self, error: BaseException, *, late: bool) -> BaseException:
         if late:
             return self._error("The deadline passed while Claude Code was at work.", "deadline")
         if not isinstance(error, Exception) or isinstance(error, WinkError | AssertionError):
             return error
-        text = redact(f"{type(error).__name__}: {error}")
+        text = redact(f"{type(error).__name__}: {text_of(error)[:1000]}")
         return self._error(f"Claude Code could not be run. {text}", "request")
 
     def _error(self, message: str, phase: str) -> PromptEvaluationError:

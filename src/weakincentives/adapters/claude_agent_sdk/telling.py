@@ -11,6 +11,7 @@ from ...prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ...prompt.prompt import Prompt
 from ...run_context import RunContext
 from ...session import Session
+from ...session.savepoints import unowned_recorder
 from ..exchange import StopReason
 from ..progress import CallFinished, OnEvent, ProgressEvent
 
@@ -81,11 +82,11 @@ class Telling:
     def _publish(self, event: PromptRendered | PromptExecuted) -> None:
         session = self._session
         try:
-            told = session.dispatch(event)
+            unowned_recorder(session)(event)
         except ReducerError:
             logger.exception("A reducer failed on %s", type(event).__name__)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-            told = session.dispatcher.dispatch(event)
+        told = session.dispatcher.dispatch(event)
         for handler, error in told.errors:
             logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 

@@ -17,7 +17,7 @@ def export_files(fs: Filesystem, paths: Iterable[str], directory: str | os.PathL
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     with HostFilesystem(directory) as target:
-        before = target.snapshot()
+        before = target.savepoint()
         try:
             for path in paths:
                 target.write(path, fs.read_bytes(path))

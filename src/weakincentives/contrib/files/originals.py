@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Self, final
 
 from ...clock import Clock
-from ...fence import Guard
+from ...fence import Guard, Owner
 from ...filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFilesystem
+from ...filesystem.ownership import open_savepoint
 from ...filesystem.paths import ROOT, join, normalise
 from ...filesystem.walk import FilesystemTree, walk_files
 from .diffs import unified
@@ -142,6 +143,10 @@ class TrackedFilesystem(GuardedFilesystem):
     def snapshot(self) -> Any:
         """See `Filesystem.snapshot`."""
         return self._fs.snapshot()
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """The same for a transaction; see `HostFilesystem.savepoint`."""
+        return open_savepoint(self._fs, owner, for_all=for_all)
 
     def restore(self, snapshot: Any, /) -> None:
         """See `Filesystem.restore`."""

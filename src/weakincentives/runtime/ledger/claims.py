@@ -20,7 +20,7 @@ class Replay(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """The key was used with other params."""
+    """The key was used by another tool, or with other params."""
 
     entry: LedgerEntry
 
@@ -44,14 +44,21 @@ Verdict = Literal["run", "replay", "conflict", "busy", "doubt", "abandoned"]
 ABANDONED = "the process that ran it ended or was paused for longer than its lease"
 
 
-def judge(state: State, expired: bool, same_params: bool, lease_left: float) -> Verdict:
+def is_same_tool(of_row: str, tool_name: str) -> bool:
+    """Whether a row is the tool's; one without a name, recorded by hand, is any tool's."""
+    return of_row in ("", tool_name)
+
+
+def judge(state: State, expired: bool, same_call: bool, lease_left: float) -> Verdict:
     """What a row means for a new claim. `expired` is the effect's, `lease_left` the running call's.
+
+    `same_call`: it is the same tool and, where that matters, it has the same params.
 
     Only a remembered success can expire: what is started or unknown stays until somebody says how it ended.
     """
     if state == "succeeded" and expired:
         return "run"
-    if not same_params:
+    if not same_call:
         return "conflict"
     if state == "succeeded":
         return "replay"
@@ -60,4 +67,4 @@ def judge(state: State, expired: bool, same_params: bool, lease_left: float) -> 
     return "doubt"
 
 
-__all__ = ["ABANDONED", "Busy", "Claim", "Claimed", "Conflict", "Doubt", "Replay", "Verdict", "judge"]
+__all__ = ["ABANDONED", "Busy", "Claim", "Claimed", "Conflict", "Doubt", "Replay", "Verdict", "is_same_tool", "judge"]

@@ -7,6 +7,7 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 from ...session import Session
+from ...session.session import root_of
 from .memory import EffectLedger
 
 logger = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ _ledgers: WeakKeyDictionary[Session, EffectLedger] = WeakKeyDictionary()
 
 def session_ledger(session: Session) -> EffectLedger:
     """The in-memory ledger that lives as long as the session; a warning is logged when it is made."""
-    owner = session.owner
+    owner = root_of(session)
     with _lock:
         ledger = _ledgers.get(owner)
         if ledger is None:

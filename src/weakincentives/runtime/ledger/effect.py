@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 from uuid import UUID, uuid4
@@ -16,6 +16,15 @@ unknown: whether it happened is not known, so that nobody repeats it."""
 
 MAX_KEY = 512
 """Longer keys are hashed: databases index only so much."""
+
+
+MAX_TTL = timedelta(days=365_000)
+"""What is remembered for longer is remembered for ever: calendars end in the year 9999."""
+
+
+def lasting(ttl: timedelta | None) -> timedelta | None:
+    """How long to remember a success; None for ever."""
+    return None if ttl is None or ttl > MAX_TTL else ttl
 
 
 class EffectId(NamedTuple):
@@ -89,4 +98,4 @@ class LedgerEntry:
     effect: ToolEffect | None = None
 
 
-__all__ = ["EffectId", "LedgerEntry", "State", "ToolEffect", "storable"]
+__all__ = ["EffectId", "LedgerEntry", "State", "ToolEffect", "lasting", "storable"]

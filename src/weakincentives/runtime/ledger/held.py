@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import final
 
+from ..handler_watch import HandlerWatch
 from .effect import EffectId, ToolEffect
 from .protocol import Ledger
 from .values import StoredResult
@@ -12,15 +13,24 @@ from .values import StoredResult
 
 @final
 class Held:
-    """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises."""
+    """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises.
 
-    __slots__ = ("effect_id", "lease", "ledger", "token")
+    `tool_name` and `params_hash` say which call it is, where several share a key.
+    `watch` sees the handler that runs under it, so that the claim is not given up before the handler has ended.
+    """
 
-    def __init__(self, ledger: Ledger, effect_id: EffectId, token: int, lease: float) -> None:
+    __slots__ = ("effect_id", "lease", "ledger", "params_hash", "token", "tool_name", "watch")
+
+    def __init__(  # noqa: PLR0917 - what a claim took, and what it got
+        self, ledger: Ledger, effect_id: EffectId, token: int, lease: float, tool_name: str, params_hash: str
+    ) -> None:
         self.ledger = ledger
+        self.tool_name = tool_name
+        self.params_hash = params_hash
         self.effect_id = effect_id
         self.token = token
         self.lease = lease
+        self.watch = HandlerWatch()
 
     @property
     def key(self) -> str:

@@ -11,10 +11,10 @@ from typing import Any, final
 from ...clock import SYSTEM_CLOCK, Clock
 from ...prompt.idempotency import params_hash as hash_of
 from ...results import ToolResult
-from .claims import ABANDONED, Busy, Claim, Claimed, Conflict, Doubt, Replay, judge
-from .effect import EffectId, LedgerEntry, State, ToolEffect, storable
+from .claims import ABANDONED, Busy, Claim, Claimed, Conflict, Doubt, Replay, is_same_tool, judge
+from .effect import EffectId, LedgerEntry, State, ToolEffect, lasting, storable
 from .protocol import DEFAULT_TTL
-from .refusals import in_the_way, lease_lost, still_running
+from .refusals import in_the_way, lease_lost, of_another_tool, still_running
 from .values import StoredResult, pack
 
 _PRUNE_EVERY = 1024
@@ -33,6 +33,7 @@ class EffectLedger:
     """
 
     blocks = False
+    former_keys = False
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -48,7 +49,8 @@ class EffectLedger:
             if row is not None:
                 expired = row.expires is not None and row.expires <= self._clock.time()
                 left = row.lease_until - self._clock.monotonic() if row.state == "started" else 0.0
-                verdict = judge(row.state, expired, not strict_params or row.params_hash == params_hash, left)
+                same = is_same_tool(row.tool_name, tool_name) and (not strict_params or row.params_hash == params_hash)
+                verdict = judge(row.state, expired, same, left)
                 if verdict == "replay":
                     assert row.replay is not None
                     return row.replay
@@ -113,6 +115,12 @@ class EffectLedger:
             row.state, row.why = "unknown", why
             return True
 
+    def find(self, effect_id: EffectId) -> LedgerEntry | None:
+        """As `Ledger.find`."""
+        with self._lock:
+            row = self._get(effect_id)
+            return None if row is None or self._has_expired(row) else self._entry(effect_id, row)
+
     def entries(self, state: State | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         with self._lock:
@@ -166,8 +174,11 @@ class EffectLedger:
         stored, digest = pack(result, None), hash_of(params)
         with self._lock:
             row = self._get(effect_id)
-            if row is not None and row.state != "succeeded":
-                raise in_the_way(self._entry(effect_id, row))
+            if row is not None and not self._has_expired(row):
+                if row.state != "succeeded":
+                    raise in_the_way(self._entry(effect_id, row))
+                if not is_same_tool(row.tool_name, tool_name):
+                    raise of_another_tool(self._entry(effect_id, row), tool_name)
             row = _Row(tool_name, digest, "started", self._next_token(), self._clock.time(), 0.0)
             self._put(effect_id, row)
             return self._succeed(effect_id, row, stored, ttl)
@@ -207,6 +218,7 @@ class EffectLedger:
 
     def _succeed(self, effect_id: EffectId, row: _Row, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
         now = self._clock.now()
+        ttl = lasting(ttl)
         expires = None if ttl is None else now + ttl
         row.state, row.why = "succeeded", ""
         row.expires = None if expires is None else expires.timestamp()

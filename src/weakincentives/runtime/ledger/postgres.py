@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, TypeVar, final
 
 from ...errors import LedgerError
-from .rows import SCHEMA_VERSION, TABLE
+from .rows import FORMER_ROWS, SCHEMA_VERSION, TABLE
 from .sql import SqlLedger, Work
 
 T = TypeVar("T")
@@ -33,6 +33,9 @@ _IS_THERE = """
     SELECT count(*) FROM pg_catalog.pg_tables
     WHERE tablename = 'wink_ledger' AND schemaname = ANY (current_schemas(false))
 """
+
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(6364136223846793005)"
+_VERSION = "SELECT version FROM wink_ledger"
 
 _NAME = re.compile(r":(\w+)")
 
@@ -63,6 +66,7 @@ class PostgresEffectLedger(SqlLedger):
             self._give_back(connection)
         except self._psycopg.Error as error:
             raise LedgerError(f"The ledger's PostgreSQL server cannot be used: {_text(error)}.") from error
+        self._look_for_former_rows()
 
     def close(self) -> None:
         """As `Ledger.close`; connections are opened again when the ledger is used."""
@@ -149,18 +153,34 @@ _leaked: list[Any] = []
 def _make(connection: Any) -> None:
     """Make the tables, once: of several that start together the later ones find them there."""
     if connection.execute(_IS_THERE).fetchone()[0] == 0:
-        connection.execute("SELECT pg_advisory_xact_lock(6364136223846793005)")
+        connection.execute(_ONE_AT_A_TIME)
         if connection.execute(_IS_THERE).fetchone()[0] == 0:
             connection.execute(TABLE)
+            connection.execute(FORMER_ROWS)
             connection.execute("CREATE SEQUENCE wink_tokens")
             connection.execute("CREATE TABLE wink_ledger (version INTEGER NOT NULL)")
             connection.execute("INSERT INTO wink_ledger VALUES (%s)", [SCHEMA_VERSION])
-    version = connection.execute("SELECT version FROM wink_ledger").fetchone()[0]
+    version = connection.execute(_VERSION).fetchone()[0]
+    if version == 1:
+        version = _upgraded(connection)
     if version > SCHEMA_VERSION:
         raise LedgerError(
             f"The ledger in the database has version {version}, but this WINK knows versions up to {SCHEMA_VERSION}. "
             "Update it."
         )
+
+
+def _upgraded(connection: Any) -> int:
+    """Bring the table of version 1 up to date, once; the version that it has then."""
+    connection.execute(_ONE_AT_A_TIME)
+    version = connection.execute(_VERSION).fetchone()[0]
+    if version != 1:
+        return version
+    connection.execute("ALTER TABLE wink_effects ADD COLUMN key_form INTEGER NOT NULL DEFAULT 1")
+    connection.execute("ALTER TABLE wink_effects ALTER COLUMN key_form DROP DEFAULT")
+    connection.execute(FORMER_ROWS)
+    connection.execute("UPDATE wink_ledger SET version = %s", [SCHEMA_VERSION])
+    return SCHEMA_VERSION
 
 
 @final

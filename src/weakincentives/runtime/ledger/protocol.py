@@ -32,12 +32,21 @@ class Ledger(Protocol):
         """Whether its methods wait for a disk or a server, so that async code calls them in a thread."""
         ...
 
+    @property
+    def former_keys(self) -> bool:
+        """Whether it may hold rows of an earlier release, whose keys were made of serialised params.
+
+        Then calls are looked up under such keys too. A ledger that has not outlived a release says False.
+        """
+        ...
+
     # The life of one call, used by the engine.
 
     def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """Take the call for `lease` seconds, or say why not.
 
-        A started row whose lease has run out becomes unknown. With `strict_params` other params are a `Conflict`.
+        A started row whose lease has run out becomes unknown. A row of another tool is a `Conflict` (one without a
+        name is any tool's), with `strict_params` one with other params as well.
         """
         ...
 
@@ -66,6 +75,15 @@ class Ledger(Protocol):
 
     def doubt(self, effect_id: EffectId, token: int, why: str) -> bool:
         """Say that it may have happened; False when the row is not this token's."""
+        ...
+
+    # Reading, which claims and changes nothing.
+
+    def find(self, effect_id: EffectId) -> LedgerEntry | None:
+        """What is known of one call, at this moment; None when nothing is, or a success that has expired.
+
+        A started row whose lease has run out (`lease_left` is zero or less) is shown as it is: it counts as unknown.
+        """
         ...
 
     # For operators.
@@ -107,7 +125,8 @@ class Ledger(Protocol):
     ) -> ToolEffect | None:
         """Remember a success that did not pass through the engine. A failed result is not recorded: None.
 
-        Replaces what is remembered; `LedgerError` when the call is started or in doubt, which `resolve` settles.
+        Replaces what is remembered; `LedgerError` when the call is started or in doubt, which `resolve` settles, or
+        when the key is another tool's.
         """
         ...
 

@@ -29,4 +29,12 @@ def in_the_way(entry: LedgerEntry) -> LedgerError:
     )
 
 
-__all__ = ["in_the_way", "lease_lost", "still_running"]
+def of_another_tool(entry: LedgerEntry, tool_name: str) -> LedgerError:
+    """For recording over the effect of another tool."""
+    return LedgerError(
+        f"The call {entry.id.text} is recorded for the tool {entry.tool_name}, so it cannot be recorded for "
+        f"{tool_name}. Use another key, or invalidate() the first one."
+    )
+
+
+__all__ = ["in_the_way", "lease_lost", "of_another_tool", "still_running"]

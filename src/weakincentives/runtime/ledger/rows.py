@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from .claims import Busy, Claim, Conflict, Doubt, Replay, Verdict, judge
+from .claims import Busy, Claim, Conflict, Doubt, Replay, Verdict, is_same_tool, judge
 from .effect import EffectId, LedgerEntry, State, ToolEffect
 from .values import StoredResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added key_form. It has no default, so that a process of the release before, which may still have the table open,
+cannot claim any more: its keys would not be found under ours. What it has claimed it can still finish."""
 
 TABLE = """
 CREATE TABLE wink_effects (
@@ -34,8 +36,12 @@ CREATE TABLE wink_effects (
     created_at    DOUBLE PRECISION,
     expires_at    DOUBLE PRECISION,
     effect_id     TEXT NOT NULL,
+    key_form      INTEGER NOT NULL,   -- what key and params_hash were made of: 1 serialised params, 2 their values
     PRIMARY KEY (key, session_id)
 )"""
+
+FORMER_ROWS = "CREATE INDEX wink_former_rows ON wink_effects (key) WHERE key_form = 1"
+"""So that it is found at once whether there are any; new rows are not in it."""
 
 COLUMNS = (
     "key, session_id, tool_name, params_hash, state, token, claim_id, started_at, why, message, value, value_type, "
@@ -67,12 +73,18 @@ class Row(NamedTuple):
     lease_left: float
     now: float
 
-    def verdict(self, params_hash: str, strict_params: bool) -> Verdict:
+    @property
+    def expired(self) -> bool:
+        """Whether it is a success that is not remembered any more."""
+        return self.expires_at is not None and self.expires_at <= self.now
+
+    def verdict(self, tool_name: str, params_hash: str, strict_params: bool) -> Verdict:
         """What it means for a new claim."""
+        same_params = not strict_params or self.params_hash == params_hash
         return judge(
             self.state,
-            expired=self.expires_at is not None and self.expires_at <= self.now,
-            same_params=not strict_params or self.params_hash == params_hash,
+            expired=self.expired,
+            same_call=same_params and is_same_tool(self.tool_name, tool_name),
             lease_left=self.lease_left,
         )
 
@@ -110,4 +122,4 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-__all__ = ["COLUMNS", "SCHEMA_VERSION", "TABLE", "Row"]
+__all__ = ["COLUMNS", "FORMER_ROWS", "SCHEMA_VERSION", "TABLE", "Row"]

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from ...prompt.idempotency import params_hash as hash_of
 from ...results import ToolResult
-from .claims import ABANDONED, Claim, Claimed
-from .effect import EffectId, LedgerEntry, State, ToolEffect, storable
+from .claims import ABANDONED, Claim, Claimed, is_same_tool
+from .effect import EffectId, LedgerEntry, State, ToolEffect, lasting, storable
 from .protocol import DEFAULT_TTL
-from .refusals import in_the_way, lease_lost, still_running
+from .refusals import in_the_way, lease_lost, of_another_tool, still_running
 from .rows import COLUMNS, Row
 from .values import StoredResult, pack
 
@@ -54,6 +54,12 @@ class SqlLedger(ABC):
     """The operations of a `Ledger` on a database; subclasses know how to reach it and how transactions are tried."""
 
     blocks = True
+    former_keys = False
+
+    def _look_for_former_rows(self) -> None:
+        """Set `former_keys`, once, when the table has been made or upgraded: such rows can only become fewer."""
+        statement = "SELECT 1 FROM wink_effects WHERE key_form = 1 LIMIT 1"
+        self.former_keys = bool(self._read(lambda work: work.rows(statement)))
 
     @abstractmethod
     def _read(self, work: Callable[[Work], T]) -> T:
@@ -80,7 +86,7 @@ class SqlLedger(ABC):
         """As `Ledger.claim`."""
         known = self._read(lambda work: _row(work, effect_id))
         if known is not None:  # most of what is known needs no transaction
-            verdict = known.verdict(params_hash, strict_params)
+            verdict = known.verdict(tool_name, params_hash, strict_params)
             if verdict not in {"run", "abandoned"}:
                 return known.answer(verdict)
         fresh = {
@@ -147,6 +153,11 @@ class SqlLedger(ABC):
         )
         return self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token, why=why)) > 0
 
+    def find(self, effect_id: EffectId) -> LedgerEntry | None:
+        """As `Ledger.find`."""
+        row = self._read(lambda work: _row(work, effect_id))
+        return None if row is None or row.expired else row.entry()
+
     def entries(self, state: State | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         statement = f"{_SELECT} WHERE CAST(:state AS TEXT) IS NULL OR state = :state ORDER BY started_at, token"
@@ -187,7 +198,7 @@ class SqlLedger(ABC):
         if not rows:
             return None
         row = Row(*rows[0])
-        if row.expires_at is not None and row.expires_at <= row.now:
+        if row.expired:
             self._delete(f"{_REMEMBERED} AND NOT {_CURRENT}", key=key, session_id=session_id)
             return None
         return row.effect()
@@ -214,8 +225,11 @@ class SqlLedger(ABC):
 
         def work(work: Work) -> ToolEffect:
             row = _row(work, effect_id, lock=True)
-            if row is not None and row.state != "succeeded":
-                raise in_the_way(row.entry())
+            if row is not None and not row.expired:
+                if row.state != "succeeded":
+                    raise in_the_way(row.entry())
+                if not is_same_tool(row.tool_name, tool_name):
+                    raise of_another_tool(row.entry(), tool_name)
             token = _start(work, fresh, replaces=row)
             work.change(
                 f"UPDATE wink_effects SET {_RESULT} WHERE {_THIS} AND token = :token",
@@ -261,7 +275,8 @@ def _claim(work: Work, effect_id: EffectId, fresh: Mapping[str, object], strict_
         if row is not None:
             if row.claim_id == fresh["claim_id"]:  # an earlier try went through, but its answer was lost
                 return Claimed(row.token)
-            verdict = row.verdict(cast(str, fresh["params_hash"]), strict_params)
+            tool_name, params_hash = cast(str, fresh["tool_name"]), cast(str, fresh["params_hash"])
+            verdict = row.verdict(tool_name, params_hash, strict_params)
             if verdict == "abandoned":
                 work.change(
                     f"UPDATE wink_effects SET state = 'unknown', why = :why WHERE {_THIS}",
@@ -281,15 +296,17 @@ def _start(work: Work, fresh: Mapping[str, object], *, replaces: Row | None) -> 
         work.change(f"DELETE FROM wink_effects WHERE {_THIS}", key=replaces.key, session_id=replaces.session_id)
     token = work.next_token()
     written = work.change(
-        f"INSERT INTO wink_effects ({COLUMNS}, lease_until, lease_clock) VALUES (:key, :session_id, :tool_name, "
-        ":params_hash, 'started', :token, :claim_id, {now}, '', :message, :value, :value_type, :value_patches, "
-        ":problem, :excluded, NULL, NULL, :effect_id, {lease_end}, {lease_clock}) ON CONFLICT DO NOTHING",
+        f"INSERT INTO wink_effects ({COLUMNS}, lease_until, lease_clock, key_form) VALUES (:key, :session_id, "
+        ":tool_name, :params_hash, 'started', :token, :claim_id, {now}, '', :message, :value, :value_type, "
+        ":value_patches, :problem, :excluded, NULL, NULL, :effect_id, {lease_end}, {lease_clock}, 2) "
+        "ON CONFLICT DO NOTHING",
         **fresh, token=token,
     )  # fmt: skip
     return token if written else 0
 
 
 def _values(result: StoredResult, ttl: timedelta | None) -> dict[str, object]:
+    ttl = lasting(ttl)
     return {
         **result._asdict(),
         "excluded": int(result.excluded),

@@ -48,6 +48,7 @@ class SqliteEffectLedger(SqlLedger):
         self._opened: tuple[sqlite3.Connection, int, tuple[int, int]] | None = None
         with self._lock:
             self._patiently(self._connection)
+        self._look_for_former_rows()
 
     def close(self) -> None:
         """As `Ledger.close`; the ledger opens again when it is used."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import LedgerError
-from .rows import SCHEMA_VERSION, TABLE
+from .rows import COLUMNS, FORMER_ROWS, SCHEMA_VERSION, TABLE
 
 APPLICATION_ID = 0x57494E4B
 """WINK in the file's header, so that no other database is taken for a ledger."""
@@ -65,7 +65,7 @@ def opened(path: Path) -> sqlite3.Connection:
         _set_wal(connection, path)
         connection.execute("PRAGMA synchronous = FULL")  # less may lose a claim in a power cut, and repeat its effect
         connection.execute("PRAGMA trusted_schema = OFF")
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+        if connection.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
             _make(connection)
     except BaseException:
         connection.close()
@@ -98,20 +98,34 @@ def _set_wal(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _make(connection: sqlite3.Connection) -> None:
-    """Make the tables, once: of several processes that start together the later ones find them there."""
+    """Make or upgrade the tables, once: of several processes that start together the later ones find them there."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 1:
+            _upgrade(connection)
+        if version == 0:
             connection.execute(f"{TABLE} WITHOUT ROWID")
+            connection.execute(FORMER_ROWS)
             connection.execute("CREATE TABLE wink_tokens (last INTEGER NOT NULL)")
             connection.execute("INSERT INTO wink_tokens VALUES (0)")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Copy the table of version 1, since SQLite adds no column without a default."""
+    columns = f"{COLUMNS}, lease_until, lease_clock"
+    connection.execute("ALTER TABLE wink_effects RENAME TO wink_effects_1")
+    connection.execute(f"{TABLE} WITHOUT ROWID")
+    connection.execute(FORMER_ROWS)
+    connection.execute(f"INSERT INTO wink_effects ({columns}, key_form) SELECT {columns}, 1 FROM wink_effects_1")  # noqa: S608 - constants
+    connection.execute("DROP TABLE wink_effects_1")
 
 
 def identity(path: Path) -> tuple[int, int]:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, NamedTuple, get_args
 
-from pydantic import ValidationError
-
 from ...errors import SessionFormatError
 from ...results import ToolResult
 from ...session.encoding import PLAIN_TYPES, adapter_of, class_of, decode, encode, type_name
+from ..redaction import text_of
 
 MAX_VALUE_CHARS = 16 * 1024 * 1024
 """A longer value is not kept, only the message."""
@@ -63,7 +62,7 @@ def pack(result: ToolResult[Any], declared: Any) -> StoredResult:
             notes = json.dumps(patches) if patches else ""
             stored = StoredResult(message, json.dumps(data), type_name(class_of(value)), notes, excluded=excluded)
     except Exception as error:  # noqa: BLE001 - values are users' code: their serialisers may raise anything
-        return StoredResult(message, problem=_text(str(error) or type(error).__name__), excluded=excluded)
+        return StoredResult(message, problem=_text(text_of(error) or type(error).__name__), excluded=excluded)
     if len(stored.value or "") + len(stored.value_patches) > MAX_VALUE_CHARS:
         return StoredResult(message, problem=f"it has more than {MAX_VALUE_CHARS} characters", excluded=excluded)
     return stored
@@ -75,7 +74,7 @@ def unpack(stored: StoredResult, declared: Any) -> ToolResult[Any]:
     if text is not None and name == "" and _declares(declared):
         try:
             return ToolResult(message, adapter_of(declared).validate_json(text), True, excluded)
-        except (SessionFormatError, ValidationError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - its class, and what checks it, are users' code
             return _without(message, error, excluded)
     if text is None:
         return ToolResult(_noted(message, problem) if problem else message, None, True, excluded)
@@ -83,13 +82,13 @@ def unpack(stored: StoredResult, declared: Any) -> ToolResult[Any]:
         find = _finder(declared)
         data = json.loads(text)
         value = decode(find(name), data, json.loads(patches) if patches else [], find) if name else data
-    except (SessionFormatError, ValidationError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - as above
         return _without(message, error, excluded)
     return ToolResult(message, value, True, excluded)
 
 
 def _without(message: str, error: Exception, excluded: bool) -> ToolResult[Any]:
-    return ToolResult(_noted(message, str(error).partition("\n")[0]), None, True, excluded)
+    return ToolResult(_noted(message, text_of(error).partition("\n")[0] or type(error).__name__), None, True, excluded)
 
 
 def _noted(message: str, problem: str) -> str:
@@ -110,9 +109,10 @@ def _as_declared(value: Any, declared: Any) -> str | None:
         adapter = adapter_of(declared)
         text = adapter.dump_json(value, warnings="none", ensure_ascii=True).decode()
         back = adapter.validate_json(text)
-    except (SessionFormatError, ValueError, TypeError):
+        same = class_of(back) is class_of(value) and bool(back == value)
+    except Exception:  # noqa: BLE001 - as above
         return None
-    return text if class_of(back) is class_of(value) and back == value else None
+    return text if same else None
 
 
 def _finder(declared: Any) -> Callable[[str], type[Any]]:
@@ -138,7 +138,7 @@ def _finder(declared: Any) -> Callable[[str], type[Any]]:
 
 def _text(text: object) -> str:
     """Text that every database can hold."""
-    return str(text).replace("\x00", "\ufffd").encode("utf-8", "backslashreplace").decode()
+    return text_of(text).replace("\x00", "\ufffd").encode("utf-8", "backslashreplace").decode()
 
 
 __all__ = ["MAX_VALUE_CHARS", "NOTHING", "StoredResult", "pack", "unpack"]

@@ -1,0 +1,29 @@
+"""What `tool_results=` was given: answers of the engine, or of whoever answered in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..runtime.call import ToolReply
+from .transcript import CallMessage
+
+
+def by_call(results: Iterable[ToolReply]) -> dict[str, ToolReply]:
+    """The answers by the ids of their calls; of several the one that is not a duplicate."""
+    replies: dict[str, ToolReply] = {}
+    for reply in results:
+        if not reply.duplicate or reply.call_id not in replies:
+            replies[reply.call_id] = reply
+    return replies
+
+
+def check_open(replies: Mapping[str, ToolReply], calls: Iterable[CallMessage]) -> None:
+    """Raise ValueError when there are answers to calls that are not open; duplicates of old ones do no harm."""
+    known = {call.id for call in calls}
+    given = [reply.call_id for reply in replies.values() if not reply.duplicate]
+    unknown = sorted(call_id[:100] for call_id in given if call_id not in known)
+    if unknown:
+        raise ValueError(f"tool_results= holds answers to calls that are not open: {', '.join(unknown)}.")
+
+
+__all__ = ["by_call", "check_open"]

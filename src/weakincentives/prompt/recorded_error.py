@@ -1,0 +1,50 @@
+"""An exception as the log keeps it: text alone, so that a crashed call keeps none of its objects alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+MAX_ERROR_CHARS = 8 * 1024
+"""How much of an exception's text the log keeps: some exceptions carry a whole file."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordedError:
+    """What is kept of an exception once its call is over. It holds no exception, no traceback and no frame.
+
+    Attributes:
+        type_name: the class of the exception, with its module unless it is built in.
+        text: what the exception said, cut when it is very long and not masked: it is for the operator.
+        trace: the formatted traceback with credentials masked, cut when it is very long. Empty for expected failures
+            (`ToolError`) and for exceptions that were never raised.
+
+    >>> str(RecordedError.of(LookupError("no such order")))
+    'no such order'
+    """
+
+    type_name: str
+    text: str
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException, trace: str = "") -> RecordedError:
+        """The record of an exception; `trace` is for whoever formatted it while the exception was there."""
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return cls(f"{module}{kind.__qualname__}", text_of(error)[:MAX_ERROR_CHARS], trace)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def text_of(value: object) -> str:
+    """What an exception says, or another object of a user's class; nothing when that fails."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - its class is somebody else's code
+        return ""
+
+
+__all__ = ["MAX_ERROR_CHARS", "RecordedError", "text_of"]

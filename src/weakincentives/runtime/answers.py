@@ -1,0 +1,43 @@
+"""Answers that were given before, read from the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..prompt.events import ToolInvoked
+from ..prompt.history import recorded_call
+from ..results import ToolResult
+from .call import Refused, ToolCall, ToolReply
+from .call_memory import same_params, short_id
+from .run import Run
+
+UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
+"""Outcomes that nobody meant to happen; providers are told that these answers are errors."""
+
+
+def answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
+    """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
+    event = recorded_call(run.session, short_id(call.id))
+    if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
+        return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
+    return answer_of(event)._replace(call_id=call.id, duplicate=True)
+
+
+def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
+    try:
+        if call.arguments == params:
+            return True
+        bound = run.tools.get(call.name)
+        return bound is not None and same_params(bound.tool.parse(call.arguments or "{}"), params)
+    except Exception:  # noqa: BLE001 - arguments that cannot be read, or params of somebody else's making
+        return False
+
+
+def answer_of(event: ToolInvoked) -> ToolReply:
+    """The answer to a call that raised, from what was recorded of it."""
+    text = event.rendered_output
+    result = ToolResult.error(text) if event.result is None else event.result
+    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in UNEXPECTED)
+
+
+__all__ = ["UNEXPECTED", "answer_of", "answered_before"]

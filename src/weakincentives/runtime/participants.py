@@ -1,0 +1,143 @@
+"""The resources that take part in a transaction: remembered, restored and released together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from operator import methodcaller
+from typing import Any
+
+from ..errors import RollbackError
+from ..fence import Owner
+from ..filesystem import FileChanges
+from ..filesystem.ownership import open_savepoint
+from ..resources import ResourceContext
+from .call_resources import is_filesystem
+from .redaction import text_of
+
+logger = logging.getLogger(__name__)
+
+Parts = tuple[tuple[Any, Any], ...]
+"""The resources that take part, each with its snapshot."""
+
+LogExtra = Mapping[str, object] | None
+"""What log records carry: the run's ids."""
+
+
+def savepoints_of(parts: Iterable[Any], owner: Owner, for_all: bool) -> Parts:
+    """Each participant with what undoes a savepoint of that owner, on disk also after a crash.
+
+    When one of them cannot be had, all are released and it raises.
+    """
+    return snapshots_of(parts, partial(_savepoint_of, owner, for_all))
+
+
+def _savepoint_of(owner: Owner, for_all: bool, part: Any) -> Any:
+    return open_savepoint(part, owner, for_all=for_all) if is_filesystem(part.__class__) else part.snapshot()
+
+
+def snapshots_of(parts: Iterable[Any], take: Callable[[Any], Any] = methodcaller("snapshot")) -> Parts:
+    """Each participant with a snapshot; when one of them cannot be had, all are released and it raises."""
+    taken: list[tuple[Any, Any]] = []
+    try:
+        for part in parts:
+            taken.append((part, take(part)))  # noqa: PERF401 - what was taken must be known when one raises
+    except BaseException:
+        release_parts(tuple(taken))
+        raise
+    return tuple(taken)
+
+
+def restore_all(  # noqa: PLR0917 - all that takes part
+    restore_session: Callable[[], None],
+    context: ResourceContext | None,
+    parts: Parts,
+    mark: int,
+    log_extra: LogExtra,
+    failed: list[Any],
+) -> None:
+    """Restore the session, the participants and what was born since; those that could not be are added to `failed`.
+
+    Every participant is tried even when one fails; then `RollbackError` holds all causes.
+    """
+    causes: dict[str, BaseException] = {}
+    interrupt = _attempt(causes, "session", restore_session, log_extra)
+    for part, taken in reversed(parts):
+        known = len(causes)
+        step = _attempt(causes, type(part).__name__, lambda part=part, taken=taken: part.restore(taken), log_extra)
+        interrupt = interrupt or step
+        if len(causes) > known:
+            failed.append(part)
+    if context is not None and context.mark() != mark:
+        interrupt = _attempt(causes, "resources", lambda: context.discard(mark), log_extra) or interrupt
+    if causes:
+        listed = "; ".join(f"{name}: {text_of(error)}" for name, error in causes.items())
+        raise RollbackError(
+            f"{len(causes)} of {len(parts) + 1} participants could not be restored ({listed}). "
+            "What they hold is not to be trusted: stop the run and look at them. Files keep what their undo needs and "
+            "refuse further calls until it succeeds, here or when they are opened next.",
+            causes=causes,
+        )
+    if interrupt is not None:
+        raise interrupt
+
+
+def _attempt(
+    causes: dict[str, BaseException], name: str, step: Callable[[], None], log_extra: LogExtra
+) -> BaseException | None:
+    """Every participant gets its turn, whatever the others did.
+
+    Ctrl-C in the middle does not stop the round: what it broke off is done once more, and the interrupt returned.
+    """
+    interrupt: BaseException | None = None
+    for _ in range(2):
+        try:
+            step()
+        except Exception as error:  # participants are users' code
+            logger.exception("The %s could not be restored", name, extra=log_extra)
+            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error
+            return interrupt
+        except BaseException as error:  # noqa: BLE001 - raised when the round is over
+            interrupt = error
+        else:
+            return interrupt
+    assert interrupt is not None
+    causes[name if name not in causes else f"{name} {len(causes) + 1}"] = interrupt
+    return interrupt
+
+
+def release_parts(parts: Parts, log_extra: LogExtra = None) -> None:
+    """Each is released, whatever the others did; an interrupt among them is raised after the last."""
+    interrupt: BaseException | None = None
+    for part, taken in reversed(parts):
+        try:
+            part.release(taken)
+        except Exception:  # participants are users' code; what is released is not needed any more
+            logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
+        except BaseException as error:  # noqa: BLE001 - raised when the round is over
+            interrupt = error if interrupt is None else interrupt
+    if interrupt is not None:
+        raise interrupt
+
+
+def file_changes(parts: Parts, log_extra: LogExtra) -> FileChanges | None:
+    """What the participants that are filesystems changed since; None when nothing did."""
+    found: FileChanges | None = None
+    for part, taken in parts:
+        changes = getattr(part, "changes", None)
+        if changes is None:
+            continue
+        try:
+            changed = changes(taken)
+        except Exception:  # participants are users' code, and this is only for the log
+            logger.exception("The changes of %s could not be told", type(part).__name__, extra=log_extra)
+            continue
+        if isinstance(changed, FileChanges) and changed:
+            found = changed if found is None else FileChanges(
+                (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
+            )  # fmt: skip
+    return found
+
+
+__all__ = ["LogExtra", "Parts", "file_changes", "release_parts", "restore_all", "savepoints_of", "snapshots_of"]

@@ -1,0 +1,122 @@
+"""What became of a call that has no answer: what the log and the ledger know, without running anything."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from ..prompt.events import Outcome, ToolInvoked
+from ..prompt.tool import Tool
+from ..results import ToolResult
+from .call import Request, ToolCall, ToolReply
+from .effect_keys import Asked, asked_for, formerly, runs_here
+from .effect_texts import INEXACT, running_text, unknown_text
+from .ledger.claims import is_same_tool
+from .ledger.effect import LedgerEntry
+from .ledger.values import unpack
+from .run import Run
+from .settle import answer_of
+
+logger = logging.getLogger(__name__)
+
+
+def recall_answer(call: ToolCall, run: Run) -> ToolReply | None:
+    """The answer to a call of an earlier turn or process, if anything is known of it; None when nothing is.
+
+    For a conversation that is continued although its last call was not answered: the process may have ended between
+    the effect and the answer. Asked in this order:
+
+    1. the session's log: the event of a success with this id and tool is the answer that was given then;
+    2. for an idempotent tool, its ledger: a success is the answer again (outcome `replayed`); a call that is running,
+       or in doubt, is `unknown`, and the text says which;
+    3. the log again: the event of a call that did not succeed.
+
+    Runs no handler, asks no `reconcile`, claims nothing, records no event and remembers no id. None also for unknown
+    tools and for arguments that the tool refuses: such a call did not run. A ledger that cannot be read answers
+    `unknown`. No exception leaves this, but it may wait for a disk or a server: async code calls it in a thread.
+    """
+    event = _recorded(call, run)
+    recorded = None if event is None else answer_of(event)
+    if recorded is not None and recorded.success:
+        return recorded
+    return _from_ledger(call, run) or recorded
+
+
+def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
+    bound = run.tools.get(call.name) if isinstance(call.name, str) else None
+    if bound is None or bound.tool.idempotency is None:
+        return None
+    tool = bound.tool
+    try:
+        request = Request(call, bound, tool.parse(call.arguments or "{}"))
+        asked = asked_for(request, run)
+    except Exception:  # noqa: BLE001 - refused arguments, or a key function that raises: without a key nothing ran
+        return None
+    if asked is None:
+        return None
+    try:
+        if runs_here(asked, run):
+            return _unknown(call, running_text(tool.name))
+        entry = _find(asked, request, run)
+        return None if entry is None else _answer(call, tool, entry, run)
+    except Exception:  # a ledger that cannot be used
+        logger.exception("The ledger cannot be read", extra=run.log_extra)
+        return _in_doubt(call, tool, "the ledger cannot be read")
+
+
+def _recorded(call: ToolCall, run: Run) -> ToolInvoked | None:
+    """The newest event of this call; ids are the model's, so the tool must be the same one as well."""
+    for event in reversed(run.session[ToolInvoked].all()):
+        if event.call_id == call.id and event.tool_name == call.name:
+            return event
+    return None
+
+
+def _find(asked: Asked, request: Request, run: Run) -> LedgerEntry | None:
+    """The call's row; under its former key if it has none under its own."""
+    ledger = run.ledger()
+    entry = ledger.find(asked.effect_id)
+    if entry is not None and _is_same_call(asked, entry):
+        return entry
+    former = formerly(asked, request, run) if ledger.former_keys else None
+    entry = None if former is None else ledger.find(former.asked.effect_id)
+    if former is None or entry is None or not _is_same_call(former.asked, entry):
+        return None
+    return entry if former.exact else replace(entry, state="unknown", effect=None, why=INEXACT)
+
+
+def _is_same_call(asked: Asked, entry: LedgerEntry) -> bool:
+    same_params = not asked.strict_params or asked.params_hash == entry.params_hash
+    return same_params and is_same_tool(entry.tool_name, asked.tool_name)
+
+
+def _answer(call: ToolCall, tool: Tool[Any, Any], entry: LedgerEntry, run: Run) -> ToolReply:
+    if entry.effect is not None:
+        result = unpack(entry.effect.stored, tool.result_type)
+        return _reply(call, tool, result, "replayed", run)
+    if entry.state == "started" and entry.lease_left > 0:
+        return _in_doubt(call, tool, "it is still running")
+    return _in_doubt(call, tool, "it did not end as it should" if run.hide_errors else entry.why)
+
+
+def _reply(call: ToolCall, tool: Tool[Any, Any], result: ToolResult[Any], outcome: Outcome, run: Run) -> ToolReply:
+    try:
+        text = result.render()
+    except Exception:  # values are users' code, and so is their render()
+        logger.exception("A recalled result of %s cannot be rendered", tool.name, extra=run.log_extra)
+        text = result.message
+    return ToolReply(call.id, run.cuts.capped(call.id, text, tool.max_result_chars), result, outcome)
+
+
+def _in_doubt(call: ToolCall, tool: Tool[Any, Any], why: str) -> ToolReply:
+    assert tool.idempotency is not None
+    return _unknown(call, unknown_text(tool.name, why, tool.idempotency))
+
+
+def _unknown(call: ToolCall, text: str) -> ToolReply:
+    result: ToolResult[Any] = ToolResult.error(text)
+    return ToolReply(call.id, result.message, result, "unknown", is_error=True)
+
+
+__all__ = ["recall_answer"]

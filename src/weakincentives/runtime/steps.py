@@ -1,0 +1,71 @@
+"""Users' code around a handler: policies, reducers, `render` and subscribers, within the time limits of the call.
+
+A tool's timeout holds for each step, the run's deadline for all of them. Steps after the handler have a second at the
+least: what a handler did in time is not undone because the deadline passes while its result is recorded.
+
+Without limits a plain function is simply called. With them it runs in a worker thread, as a handler does, and is given
+up on when its time is over. Reducers hold the session's lock, so they are never given up on, but the call is undone
+when they took too long.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, final
+
+from ..prompt.events import Outcome
+from ..prompt.tool import Tool
+from .run import Run
+from .waiting import Limits, OutOfTime, Waiting
+
+
+@final
+class Steps:
+    """How the steps of one call are run. `OutOfTime` from any of them means that the call must not be kept."""
+
+    __slots__ = ("_least", "_limits", "_waiting")
+
+    def __init__(self, tool: Tool[Any, Any], run: Run, waiting: Waiting, *, least: float = 0.0) -> None:
+        self._limits = Limits(tool.timeout, run.deadline)
+        self._least = least
+        self._waiting = waiting
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it, await what it returns if that can be awaited, and give up on it when its time is over."""
+        if self._limits == _NO_LIMITS:
+            result = function(*arguments)
+            return await self._waiting.finish(result) if inspect.isawaitable(result) else result
+        return await self._waiting.within(
+            self._seconds(), lambda: function(*arguments), is_async=inspect.iscoroutinefunction(function)
+        )
+
+    def run_here(self, function: Callable[[Any], object], argument: object) -> None:
+        """Call it in this thread, however long it takes; `OutOfTime` afterwards if that was too long."""
+        if self._limits == _NO_LIMITS:
+            function(argument)
+            return
+        until = monotonic() + self._seconds()
+        function(argument)
+        if monotonic() > until:
+            raise OutOfTime
+
+    def _seconds(self) -> float:
+        seconds = self._limits.seconds()
+        assert seconds is not None
+        return max(seconds, self._least)
+
+    def exceeded(self) -> Outcome:
+        """Which limit a step that ran out of time has exceeded."""
+        deadline = self._limits.deadline
+        return "deadline" if deadline is not None and deadline.expired else "timeout"
+
+
+_NO_LIMITS = Limits(None, None)
+
+AFTER_HANDLER = 1.0
+"""Seconds that each step after a handler has at the least."""
+
+
+__all__ = ["AFTER_HANDLER", "Steps"]

@@ -1,0 +1,58 @@
+"""Marking what cannot be saved, so that one value without a JSON form does not keep a session from being saved."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from .encoding import OpaqueValue, class_of, encode, parts_of, type_name
+
+
+def marked(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """The value with an `OpaqueValue` in the place of each smallest part that cannot be saved.
+
+    It is an `OpaqueValue` itself when that does not help: a field with a declared type does not keep a mark, so the
+    object around it is what is lost. Nothing of an opaque value is called but what copying and comparing call; what
+    they raise makes it opaque.
+    """
+    mark = OpaqueValue(type_name(class_of(value)))
+    if id(value) in above:
+        return mark
+    try:
+        if _can_be_saved(value):
+            return value
+        parts = parts_of(value)
+        if parts is None:
+            return mark
+        rebuilt = _with_parts(value, {key: marked(part, (*above, id(value))) for key, part in parts.items()})
+        return rebuilt if _can_be_saved(rebuilt) else mark
+    except Exception:  # noqa: BLE001 - the value's class is somebody else's code
+        return mark
+
+
+def _can_be_saved(value: Any) -> bool:
+    try:
+        encode(value)
+    except Exception:  # noqa: BLE001 - SessionFormatError, or what the value's class raises
+        return False
+    return True
+
+
+def _with_parts(value: Any, parts: dict[Any, Any]) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_copy(update=parts)
+    if is_dataclass(value):
+        made = copy(value)
+        for name, part in parts.items():
+            object.__setattr__(made, name, part)
+        return made
+    if isinstance(value, dict):
+        return parts
+    kind: Any = class_of(value)
+    return kind._make(parts.values()) if hasattr(kind, "_make") else kind(parts.values())
+
+
+__all__ = ["marked"]

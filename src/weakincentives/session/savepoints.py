@@ -1,0 +1,172 @@
+"""Savepoints of a session: what a call changed since it began, and the undo of its own writes alone.
+
+A session knows an open savepoint by its owner. While one is open, all writes are noted; see `writes.py`. These are
+friends of the class and no methods of it: a tool's handle on the session must not offer them.
+"""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..fence import Owner
+from .core import Core
+from .events import SlicePolicy
+from .session import Session
+from .snapshots import SliceChange, Snapshot
+from .subscriptions import SubscriptionLog
+from .vector import EMPTY, Vector
+from .writes import (
+    INITIAL,
+    NOTES,
+    POLICIES,
+    STATE,
+    Content,
+    Failure,
+    Mark,
+    Write,
+    is_log_slice,
+    log_failures,
+    unchanged,
+    without_own,
+)
+
+
+def open_savepoint(session: Session, owner: Owner, for_all: bool = False) -> None:
+    """Note all writes from now on, so that those of `owner` can be undone alone; `close_savepoint` must follow.
+
+    `for_all` counts writes of code outside of all calls as the owner's own.
+    """
+    core = session._core
+    core.calls.append(owner)
+    if for_all:
+        with core.lock:
+            core.for_all |= {owner}
+            core.make_marks()
+
+
+def snapshot_at(session: Session, owner: Owner) -> Snapshot:
+    """The STATE slices when the open savepoint was opened, and the LOG slices as they are now."""
+    core = session._core
+    with core.lock:
+        mark = core.marks.get(owner)
+        content = core.content if mark is None else mark.content
+        return Snapshot(core, content[STATE], core.logged, content[NOTES])
+
+
+def changes_in(session: Session, owner: Owner) -> tuple[SliceChange, ...]:
+    """What was written inside an open savepoint, and not what others have written meanwhile."""
+    core = session._core
+    return _changes_of(core, owner) if core.marks else ()
+
+
+def undo_savepoint(session: Session, owner: Owner) -> None:
+    """Undo what was written, registered and subscribed inside an open savepoint; it stays open.
+
+    What others have written meanwhile stays, and so do LOG slices. A write of somebody else that raises when it is
+    repeated without the undone ones is dropped and logged. Everything is computed before the first change, so what
+    interrupts it changes nothing. Raises what the guard of the handle raises; nothing changes then.
+    """
+    if session._guard is None:
+        _undo(session._core, owner)
+    else:
+        with session._guard:
+            _undo(session._core, owner)
+
+
+def close_savepoint(session: Session, owner: Owner) -> None:
+    """Forget an open savepoint; what was written inside it stays. Closing twice does nothing."""
+    core = session._core
+    if owner in core.calls:
+        core.calls.remove(owner)
+    # A writer that saw it as open may note a write after this look: the next one to close forgets that.
+    if core.marks or core.writes or core.subscribed:
+        core.close_savepoint(owner)
+
+
+def unowned_recorder(session: Session) -> Callable[[object], None]:
+    """`session.record` for the engine's own events: what reducers make of them belongs to no call."""
+    core, guard = session._core, session._guard
+    if guard is None:
+        return core.record_unowned
+
+    def record(event: object) -> None:
+        with guard:
+            core.record_unowned(event)
+
+    return record
+
+
+def _changes_of(core: Core, owner: Owner) -> tuple[SliceChange, ...]:
+    """The STATE slices that the owner wrote to, in the order of its first writes.
+
+    `before` is what an undo would leave there: for a slice that others wrote to as well, with their writes.
+    """
+    with core.lock:
+        mark = core.marks.get(owner)
+        if mark is None:
+            return ()
+        now, since = core.content, core.writes[mark.position :]
+        contended = _written_slices(mark, since)
+        before = core.pure(without_own, mark, now, since) if any(contended.values()) else mark.content
+    changes: list[SliceChange] = []
+    for slice_type, is_contended in contended.items():
+        old, new = _view(before, slice_type), _view(now, slice_type)
+        if old is not new and not is_log_slice(now[POLICIES], slice_type):
+            changes.append(SliceChange(slice_type, SlicePolicy.STATE, old, new, is_contended))
+    return tuple(changes)
+
+
+def _undo(core: Core, owner: Owner) -> None:
+    core.refuse_impure_writes()
+    failures: list[Failure] = []
+    with core.lock:
+        mark = core.marks.get(owner)
+        if mark is not None:
+            _undo_writes(core, mark, failures)
+    if failures:
+        log_failures(failures)
+    if core.subscribed:
+        SubscriptionLog(core.dispatcher, core.subscribed).undo(owner)
+
+
+def _undo_writes(core: Core, mark: Mark, failures: list[Failure]) -> None:
+    position, since = mark.position, core.writes[mark.position :]
+    if not any(mark.owns(write.owner) for write in since):
+        return
+    content = core.pure(without_own, mark, core.content, since, failures)
+    failures += mark.failures
+    dropped = {id(failure.write) for failure in failures}
+    gone = [mark.owns(write.owner) or id(write) in dropped for write in since]
+    kept = [write for write, is_gone in zip(since, gone, strict=True) if not is_gone]
+    # Savepoints that were opened since remember some of the undone writes as if they had been there before.
+    rebased: list[tuple[Mark, Content, int]] = []
+    for other in core.marks.values():
+        if other.position > position:
+            until = other.position - position
+            remembered = core.pure(without_own, mark, other.content, since[:until])
+            rebased.append((other, remembered, other.position - sum(gone[:until])))
+    core.writes[position:] = kept
+    core.store(content)
+    mark.failures = []
+    for other, remembered, place in rebased:
+        other.content, other.position = remembered, place
+
+
+def _written_slices(mark: Mark, since: list[Write]) -> dict[type[Any], bool]:
+    """The slices that the savepoint's owner wrote to, and whether others did too."""
+    contended: dict[type[Any], bool] = {w.key: False for w in since if w.space == STATE and mark.owns(w.owner)}
+    for write in since:
+        if write.space in {STATE, INITIAL} and write.key in contended and write.transform is not unchanged:
+            contended[write.key] |= not mark.owns(write.owner)
+    return contended
+
+
+def _view(content: Content, slice_type: type[Any]) -> Vector[Any]:
+    found = content[STATE].get(slice_type)
+    return content[INITIAL].get(slice_type, EMPTY) if found is None else found
+
+
+__all__ = ["changes_in", "close_savepoint", "open_savepoint", "snapshot_at", "undo_savepoint", "unowned_recorder"]

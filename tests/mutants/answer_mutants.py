@@ -1,0 +1,188 @@
+"""Seeded faults in what keeps answers single, the log honest and everything bounded."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_BY_HAND = ("tests/guarantees/test_g1_by_hand.py",)
+_BOUNDED = ("tests/guarantees/test_g10_bounded.py",)
+_ERRORS = ("tests/guarantees/test_g10_recorded_errors.py",)
+_OPEN = ("tests/adapters/test_open_calls.py",)
+_OPAQUE = ("tests/session/test_persist_opaque.py",)
+
+MUTANTS = [
+    # One answer.
+    Mutant(
+        "ids are forgotten after a thousand calls",
+        "runtime/call_memory.py",
+        "            number = next(self._numbers)\n",
+        "            number = next(self._numbers)\n"
+        "            if number % 1024 == 1023:\n                self._ids.clear()\n",
+        _BY_HAND,
+    ),
+    Mutant(
+        "a call that comes twice has two events",
+        "runtime/settle.py",
+        "    if refused.duplicate:\n        return",
+        "    if False:\n        return",
+        _BY_HAND,
+    ),
+    Mutant(
+        "another call gets the answer of an answered id",
+        "runtime/answers.py",
+        "event.tool_name != call.name or not _same_params(call, event.params, run)",
+        "False",
+        _BY_HAND,
+    ),
+    Mutant(
+        "a call that was declined may be run later",
+        "runtime/settle.py",
+        "    if call_id:\n        run.memory.is_new(call.id)",
+        "    if False:\n        run.memory.is_new(call.id)",
+        _BY_HAND,
+    ),
+    Mutant(
+        "an id that a model uses again is taken for the answered one",
+        "adapters/call_ids.py",
+        "return call_id in self._seen or call_id in self._earlier",
+        "return False",
+        _BY_HAND,
+    ),
+    Mutant(
+        "ids are told apart within one conversation only",
+        "adapters/call_ids.py",
+        "return call_id in self._seen or call_id in self._earlier",
+        "return call_id in self._seen",
+        _OPEN,
+    ),
+    Mutant(
+        "a denial has no event",
+        "runtime/open_calls.py",
+        "    concluded = conclude(call, Refused(reply.outcome, reply.text), run, reply.result)\n",
+        "    concluded = reply\n",
+        _BY_HAND,
+    ),
+    Mutant(
+        "a call that ran is said not to have run",
+        "runtime/open_calls.py",
+        "if event is None else answer_of(event)",
+        "if True else answer_of(event)",
+        _BY_HAND,
+    ),
+    # Honest histories.
+    Mutant(
+        "log and ledger are not asked about open calls",
+        "adapters/inner_loop.py",
+        "recalled = None if given is not None else await mode.recall(self.executor, asked)",
+        "recalled = None",
+        _OPEN,
+    ),
+    Mutant(
+        "an outcome that nobody knows is called not run",
+        "runtime/open_calls.py",
+        '        "unknown",\n        f"The outcome',
+        '        "cancelled",\n        f"The outcome',
+        _OPEN,
+    ),
+    Mutant(
+        "a recalled result does not reach its reducers",
+        "runtime/open_calls.py",
+        "        _route(reply, run)\n    concluded",
+        "        pass\n    concluded",
+        _OPEN,
+    ),
+    Mutant(
+        "a continued conversation is told its prompt again",
+        "adapters/inner_loop.py",
+        "if self._is_continued and self._transcript",
+        "if False and self._transcript",
+        _OPEN,
+    ),
+    # Bounded logs.
+    Mutant(
+        "the log keeps exceptions",
+        "runtime/settle.py",
+        "kept = None if error is None else recorded(error)",
+        "kept = error",
+        _ERRORS,
+    ),
+    Mutant(
+        "traces are not masked",
+        "runtime/redaction.py",
+        "    text = redact(text if len",
+        "    text = (text if len",
+        _ERRORS,
+    ),
+    Mutant(
+        "traces are not capped",
+        "runtime/redaction.py",
+        "    if len(text) <= MAX_TRACE_CHARS:\n",
+        "    if len(text) <= 100 * MAX_TRACE_CHARS:\n",
+        _ERRORS,
+    ),
+    Mutant(
+        "an id of megabytes is let through",
+        "runtime/call_memory.py",
+        "        if len(call_id) <= MAX_ID_CHARS:\n            number",
+        "        if len(call_id) > 0:\n            number",
+        _BOUNDED,
+    ),
+    Mutant(
+        "the handle of a cut result is as long as the id",
+        "runtime/cuts.py",
+        "call_id = short_id(call_id, _MAX_HANDLE_CHARS)",
+        "call_id = short_id(call_id)",
+        _BOUNDED,
+    ),
+    Mutant(
+        "a result that cannot be rendered is not capped",
+        "runtime/settle.py",
+        "text = run.cuts.capped_for(admitted.tool.name, admitted.request.call.id, ran.result.message)",
+        "text = ran.result.message",
+        _BOUNDED,
+    ),
+    # Repetitions.
+    Mutant(
+        "calls are compared by their text",
+        "runtime/call_memory.py",
+        " or same_params(this.params, that.params)",
+        "",
+        _BOUNDED,
+    ),
+    Mutant(
+        "two calls in turn are not stopped",
+        "runtime/repetitions.py",
+        "    if run.memory.alternated:\n",
+        "    if False:\n",
+        _BOUNDED,
+    ),
+    Mutant(
+        "two calls in turn are stopped although they get on",
+        "runtime/repetitions.py",
+        " and _has_one_answer(other, limit - 1, run)",
+        "",
+        _BOUNDED,
+    ),
+    Mutant(
+        "two idle calls in turn may run again after a while",
+        "runtime/repetitions.py",
+        "        memory.is_idle = True\n",
+        "",
+        _BOUNDED,
+    ),
+    # Saving.
+    Mutant(
+        "a tool call clears the log",
+        "session/session.py",
+        'raise SessionError("Only the owner of a session may clear its LOG slices, not a tool call.")',
+        "pass",
+        _OPAQUE,
+    ),
+    Mutant(
+        "what cannot be saved is left out without a word",
+        "session/persist.py",
+        "left_out[type_name(cls)] = len(items) - len(kept)",
+        "pass",
+        _OPAQUE,
+    ),
+]

@@ -1,0 +1,160 @@
+"""Seeded faults in who may write when: policies under the lock, limits of every step, late undo, ways around a fence."""
+# ruff: noqa: E501 - the text of the files as it stands
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_POLICIES = ("tests/runtime/test_policies_locked.py",)
+_LIMITS = ("tests/runtime/test_step_limits.py",)
+_LATE = ("tests/runtime/test_late_undo.py", "tests/runtime/test_locks.py")
+_FOLDS = ("tests/runtime/test_log_folds.py",)
+_FAILED = ("tests/runtime/test_failed_undo.py",)
+_AROUND = ("tests/guarantees/test_g4_ways_around.py",)
+
+MUTANTS = [
+    Mutant(
+        "policies are asked before the locks are taken",
+        "runtime/dispatch.py",
+        "        if not savepoint.open_now(shared):\n"
+        "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n"
+        "        admitted = await gate(screened, run, waiting)\n",
+        "        admitted = await gate(screened, run, waiting)\n"
+        "        if not savepoint.open_now(shared):\n"
+        "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n",
+        _POLICIES,
+    ),
+    Mutant(
+        "read-only calls overlap under any policy",
+        "runtime/dispatch.py",
+        "shared = read_only and may_overlap(request.bound.policies)",
+        "shared = read_only",
+        _POLICIES,
+    ),
+    Mutant(
+        "native tools that read overlap under any policy",
+        "runtime/tracker.py",
+        "bool(self._pending) and not may_overlap(self.policies) if read_only",
+        "False if read_only",
+        _POLICIES,
+    ),
+    Mutant(
+        "what an async policy returns is not awaited",
+        "runtime/steps.py",
+        "return await self._waiting.finish(result) if inspect.isawaitable(result) else result",
+        "return None if inspect.isawaitable(result) else result",
+        _POLICIES,
+    ),
+    Mutant(
+        "steps have no limits",
+        "runtime/steps.py",
+        "        if self._limits == _NO_LIMITS:\n            result",
+        "        if True:\n            result",
+        _LIMITS,
+    ),
+    Mutant(
+        "a slow reducer is kept",
+        "runtime/steps.py",
+        "        if monotonic() > until:\n",
+        "        if False:\n",
+        _LIMITS,
+    ),
+    Mutant(
+        "a subscriber out of time keeps the call",
+        "runtime/settle.py",
+        "        told, ran = ran, _unheard(failed, ran, steps, run)\n",
+        "        told, ran = ran, ran if steps is not None else _unheard(failed, ran, steps, run)\n",
+        _LIMITS,
+    ),
+    Mutant(
+        "an undo does not ask the call around it",
+        "runtime/transactions.py",
+        "        around = self.around()\n        if isinstance(around, Fence):\n            try:",
+        "        around = None\n        if isinstance(around, Fence):\n            try:",
+        _LATE,
+    ),
+    Mutant(
+        "a snapshot forgets the call it was taken in",
+        "runtime/snapshots.py",
+        "return _take(session, context_of(resources), tag, guard_here(session, resources))",
+        "return _take(session, context_of(resources), tag)",
+        _LATE,
+    ),
+    Mutant(
+        "a block in a thread belongs to no call",
+        "runtime/transactions.py",
+        "    with guard:\n        return Savepoint(",
+        "    if guard:\n        return Savepoint(",
+        _LATE,
+    ),
+    Mutant(
+        "handlers that were given up on may begin calls",
+        "runtime/run.py",
+        "if around is not None and any(",
+        "if around is None and any(",
+        _LATE,
+    ),
+    Mutant(
+        "a nested call is recorded although the call around it is over",
+        "runtime/settle.py",
+        "    if around is None:\n        _record(event, run, savepoint)\n",
+        "    if True:\n        _record(event, run, savepoint)\n",
+        _LATE,
+    ),
+    Mutant(
+        "an undone call does not name those inside it",
+        "runtime/nesting.py",
+        "() if event.success else tuple(inner)",
+        "()",
+        _FOLDS,
+    ),
+    Mutant(
+        "a kept call does not say so to the one around it",
+        "runtime/nesting.py",
+        "if outer is not None and savepoint.is_inside(outer):",
+        "if False:",
+        _FOLDS,
+    ),
+    Mutant(
+        "what a transaction undid is not on record",
+        "runtime/nesting.py",
+        "    if calls:\n",
+        "    if False:\n",
+        _FOLDS,
+    ),
+    Mutant(
+        "an event does not name the call around it",
+        "runtime/nesting.py",
+        "within = None if outer is None else _event_id_of(outer)",
+        "within = None",
+        _FOLDS,
+    ),
+    Mutant(
+        "what could not be undone is released",
+        "runtime/transactions.py",
+        "if entry[0] not in failed)",
+        "if True)",
+        _FAILED,
+    ),
+    Mutant(
+        "calls take bare snapshots",
+        "runtime/participants.py",
+        "if is_filesystem(part.__class__) else part.snapshot()",
+        "if False else part.snapshot()",
+        _FAILED,
+    ),
+    Mutant(
+        "the prompt of a context has raw resources",
+        "runtime/contexts.py",
+        "return prompt if prompt is None else CallPrompt(prompt, self)",
+        "return prompt",
+        _AROUND,
+    ),
+    Mutant(
+        "views are not fenced",
+        "runtime/call_resources.py",
+        "return all(hasattr(kind, name) for name in _OPERATIONS)",
+        "return kind.__name__ in {'InMemoryFilesystem', 'HostFilesystem'}",
+        _AROUND,
+    ),
+]

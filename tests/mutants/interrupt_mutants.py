@@ -1,0 +1,174 @@
+"""Seeded faults in what keeps interrupts out of our own code; noticed by the tests of interrupts and orphaned locks."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SUITE = (
+    "tests/runtime/test_interrupts.py",
+    "tests/runtime/test_interrupts_everywhere.py",
+    "tests/runtime/test_orphaned_locks.py",
+    "tests/runtime/test_locks.py",
+    "tests/runtime/test_interrupts_storms.py",
+)
+"""What is run on each of them, the quickest to notice first."""
+
+_FAULTS = [
+    # Each store of the depth.
+    Mutant(
+        "a call does not raise the shield",
+        "adapters/tool_executor.py",
+        "        shield.depth = depth + 1\n        alone = False",
+        "        alone = False",
+    ),
+    Mutant(
+        "a call does not lower the shield",
+        "adapters/tool_executor.py",
+        "            finally:\n                shield.depth = depth\n",
+        "            finally:\n                pass\n",
+    ),
+    Mutant(
+        "a handler runs behind the shield",
+        "runtime/invoke.py",
+        "        shield.depth = 0\n        result: Any = tool.call(",
+        "        result: Any = tool.call(",
+    ),
+    Mutant(
+        "the shield is not raised after a handler",
+        "runtime/invoke.py",
+        "        return _raised(error, tool, run)\n    shield.depth = depth\n",
+        "        return _raised(error, tool, run)\n",
+    ),
+    Mutant(
+        "the shield is not raised after a handler that raised",
+        "runtime/invoke.py",
+        "        shield.depth = depth  # the first statement, here and below: see interrupts.py\n",
+        "",
+    ),
+    Mutant(
+        "the shield is raised too late after a handler",
+        "runtime/invoke.py",
+        "    shield.depth = depth\n    if type(result)",
+        "    inspect.isawaitable(result)\n    shield.depth = depth\n    if type(result)",
+    ),
+    Mutant(
+        "a write through a fence can be interrupted",
+        "fence.py",
+        "        shield.depth += 1  # a write",
+        "        shield.depth += 0  # a write",
+    ),
+    Mutant(
+        "an await keeps the shield up",
+        "interrupts.py",
+        "        shield.depth = 0\n        return await awaitable",
+        "        return await awaitable",
+    ),
+    Mutant(
+        "an await ends with the depth of when it began",
+        "interrupts.py",
+        "        shield.depth += depth  # added",
+        "        shield.depth = depth  # added",
+    ),
+    # Noting and delivering.
+    Mutant(
+        "a signal is delivered inside our own code",
+        "signals.py",
+        "        if not shield.depth:\n            self.previous(signum, frame)",
+        "        if shield.depth < 2:\n            self.previous(signum, frame)",
+    ),
+    Mutant(
+        "what was noted is not delivered after a call",
+        "adapters/tool_executor.py",
+        "                while shield.noted and not depth:\n                    shield.deliver()\n",
+        "",
+    ),
+    Mutant(
+        "what was noted is not delivered before the handler",
+        "runtime/invoke.py",
+        "        while shield.noted:  # interrupted before the handler began\n            shield.deliver()\n",
+        "",
+    ),
+    Mutant(
+        "only the first signal is delivered",
+        "interrupts.py",
+        "        while self.noted:\n            signum, handler = self.noted.pop(0)",
+        "        for signum, handler in (self.noted.pop(0),):",
+    ),
+    Mutant(
+        "a signal does not wake the main thread",
+        "signals.py",
+        "            if shield.wake is not None:\n                shield.wake.put(None)\n",
+        "",
+    ),
+    Mutant(
+        "a second signal waits for ever",
+        "signals.py",
+        "        elif shield.wake is None and _insists(signum, shield):",
+        "        elif shield.wake is None and _insists(signum, shield) and False:",
+    ),
+    # Waiting and turns.
+    Mutant(
+        "a worker is waited for inside its future",
+        "runtime/waiting.py",
+        "        done = wait_until_done(threaded.future, seconds)",
+        "        done = bool(threaded.future.exception(seconds)) or True",
+    ),
+    Mutant(
+        "a turn goes on after an interrupt between two calls",
+        "adapters/tool_executor.py",
+        "        self._look()\n        if batch",
+        "        if batch",
+    ),
+    # Installing.
+    Mutant(
+        "our handlers stay after a call alone",
+        "adapters/tool_executor.py",
+        "                    if not shield.runs:\n                        stand_aside()\n",
+        "",
+    ),
+    Mutant(
+        "other signals are not covered",
+        "signals.py",
+        "number != _SIGINT and callable(_get(number))",
+        "False",
+    ),
+    Mutant(
+        "a handler installed in the middle is not covered",
+        "signals.py",
+        "                stand_in_front()  # a user may have replaced one since the last turn",
+        "                pass",
+    ),
+    Mutant(
+        "somebody else's handler is removed with ours",
+        "signals.py",
+        "        if _get(_SIGINT) is _in_front:\n",
+        "        if True:\n",
+    ),
+    # Locks that know their owner.
+    Mutant(
+        "a lock of a thread that ended is never taken over",
+        "runtime/places.py",
+        "            return self._thread is not None and not _is_alive(self._thread)",
+        "            return False",
+    ),
+    Mutant(
+        "a lock is handed to a closed event loop",
+        "runtime/locks.py",
+        "            if holding is not None and holding.is_orphaned():\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a call that is taken over is not revoked",
+        "runtime/locks.py",
+        '                guard.close("it was abandoned")',
+        "                pass",
+    ),
+    Mutant(
+        "an interrupted release leaves the locks taken",
+        "runtime/transactions.py",
+        "            finally:\n                self._parts = ()\n                self.let_go()\n",
+        "            except KeyError:\n                pass\n            else:\n                self.let_go()\n",
+    ),
+]
+
+MUTANTS = [fault._replace(by=_SUITE) for fault in _FAULTS]

@@ -1,0 +1,136 @@
+"""What the tests of interrupts share: Ctrl-C at each place where Python looks for signals, and what holds after."""
+
+from __future__ import annotations
+
+import dis
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.interrupts import MAIN
+from weakincentives.runtime import Session, ToolInvoked
+from weakincentives.runtime.locks import lock_of
+from weakincentives.session.session import root_of
+
+_LOOKING = {
+    "RESUME", "JUMP_BACKWARD", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "POP_JUMP_BACKWARD_IF_TRUE",
+    "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE",
+}  # fmt: skip
+"""The instructions after which CPython runs signal handlers. It never does so between others."""
+
+
+@contextmanager
+def python_handler(number: int = signal.SIGINT) -> Generator[None]:
+    """Python's own handler, also where the process was started with the signal ignored."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _looks(frame: FrameType, offset: int) -> bool:
+    code = frame.f_code.co_code
+    name = dis.opname[code[offset]]
+    return name in _LOOKING and not (name == "RESUME" and code[offset + 1] & 3 >= 2)  # not after `yield from`, `await`
+
+
+class Injection:
+    """Ctrl-C at the `number`-th place where Python would look for it, counted over all frames of the main thread."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.done = False
+        self.depth = 0
+        """How deep our own code was at that place."""
+        self.place = ""
+        self._last: dict[FrameType, int] = {}
+
+    def trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if frame.f_code.co_name == "run" and frame.f_globals["__name__"] == __name__:
+            return None
+        if event == "call":
+            frame.f_trace_opcodes = True
+        elif event == "return":
+            self._last.pop(frame, None)
+        elif event == "opcode":
+            before = self._last.get(frame)
+            self._last[frame] = frame.f_lasti
+            if before is not None and _looks(frame, before):
+                self.left -= 1
+                if self.left == 0:
+                    self._interrupt(frame)
+        return self.trace
+
+    def _interrupt(self, frame: FrameType) -> None:
+        sys.settrace(None)
+        self.done, self.depth = True, MAIN.depth
+        self.place = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+        handler = signal.getsignal(signal.SIGINT)
+        assert callable(handler)
+        handler(signal.SIGINT, frame)
+
+    def run(self, function: Callable[[], object]) -> bool:
+        """Whether KeyboardInterrupt came out of it."""
+        before = sys.gettrace()
+        gc.disable()  # what earlier trials left behind is not part of this one
+        sys.settrace(self.trace)
+        try:
+            function()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+            gc.enable()
+            self._last.clear()
+        return False
+
+
+def interruptions(
+    make: Callable[[], tuple[Callable[[], object], Callable[[Injection, bool], None]]], step: int = 1
+) -> int:
+    """Interrupt what `make` gives at each place, every time anew, and check it; how many places there were."""
+    number = 1
+    while True:
+        function, check = make()
+        injection = Injection(number)
+        raised = injection.run(function)
+        assert_at_rest(injection.place)
+        check(injection, raised)
+        if not injection.done:
+            return number - 1
+        number += step
+
+
+def assert_at_rest(place: str = "") -> None:
+    """Nothing of ours is under way in the main thread."""
+    assert (MAIN.depth, MAIN.noted, MAIN.wake) == (0, [], None), place
+
+
+def assert_free(*participants: Any) -> None:
+    """Nobody holds their locks."""
+    for participant in participants:
+        lock = lock_of(root_of(participant) if isinstance(participant, Session) else participant)
+        assert lock.take_now(False), f"{type(participant).__name__} is locked"
+        lock.release(False)
+
+
+def events_of(session: Session, call_id: str) -> list[ToolInvoked]:
+    return [event for event in session[ToolInvoked].all() if event.call_id == call_id]
+
+
+def worker_threads() -> int:
+    """Threads that are not idle workers of ours cannot be told from them, so all are counted."""
+    return threading.active_count()
+
+
+__all__ = [
+    "Injection", "ToolExecutor", "assert_at_rest", "assert_free", "events_of", "interruptions", "python_handler",
+    "worker_threads",
+]  # fmt: skip

@@ -1,0 +1,229 @@
+"""Locks know who holds them: when the thread, task or event loop of a call is gone, the next one takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.runtime.interrupt_parts import assert_free
+from tests.runtime.limits_parts import Count, Text, call, executor_of, outcomes
+
+from weakincentives.errors import StaleCallError
+from weakincentives.fence import current_owner
+from weakincentives.prompt import ToolContext, ToolResult
+from weakincentives.runtime import PendingToolTracker, Session, locks, transaction
+from weakincentives.runtime.locks import CallLock, Holding, lock_of
+from weakincentives.session.session import root_of
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters look after 50 ms, not after 5 s."""
+    monkeypatch.setattr(locks, "_LOOK", 0.05)
+
+
+def write(params: Text, *, context: ToolContext) -> ToolResult[str]:
+    context.session[Count].append(Count(1))
+    return ToolResult.ok(params.text)
+
+
+def in_thread(function: Callable[[], object]) -> None:
+    thread = threading.Thread(target=function, name="short-lived")
+    thread.start()
+    thread.join()
+
+
+def taken(lock: CallLock) -> Holding:
+    holding = Holding((lock,))
+    holding.place_here()
+    assert holding.take_now(False)
+    return holding
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_lock_of_a_thread_that_ended_is_taken_over(shared: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits gets it, with one log line; what the thread left behind can release nothing any more."""
+    lock, left = CallLock(), list[Holding]()
+
+    def take() -> None:
+        holding = Holding((lock,))
+        holding.place_here()
+        assert holding.take_now(shared)
+        left.append(holding)
+
+    in_thread(take)
+    with caplog.at_level(logging.ERROR):
+        mine = Holding((lock,))
+        mine.take(False, 20)
+    assert [record.message for record in caplog.records] == [
+        "A call in thread short-lived ended without releasing its locks; they were taken over"
+    ]
+    left[0].let_go()
+    assert lock.writer is mine
+    mine.let_go()
+    assert lock.take_now(False)
+
+
+def test_a_call_whose_loop_was_closed_is_undone_and_taken_over() -> None:
+    """A call that hangs in a closed event loop is undone; its handles are revoked, and other calls go on."""
+    session, contexts = Session(), list[ToolContext]()
+
+    async def stuck(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        context.session[Count].append(Count(100))
+        contexts.append(context)
+        await asyncio.get_running_loop().create_future()
+        return ToolResult.ok("")
+
+    executor = executor_of(stuck, write, session=session)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(executor.aexecute(call("stuck", "1", text="a")))
+    loop.run_until_complete(asyncio.sleep(0.02))
+    loop.close()
+    assert contexts
+    assert executor.execute(call("write", "2", text="a")).outcome == "succeeded"
+    assert session[Count].all() == (Count(1),)
+    with pytest.raises(StaleCallError):
+        contexts[0].session[Count].append(Count(3))
+    assert session[Count].all() == (Count(1),)
+    task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    assert session[Count].all() == (Count(1),)
+    assert outcomes(session) == ["succeeded", "cancelled"]
+    assert_free(session)
+    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_lock_of_a_task_that_is_done_is_taken_over_by_a_task() -> None:
+    """Awaiting takes over as blocking does."""
+    lock = CallLock()
+
+    async def main() -> None:
+        async def take() -> None:
+            taken(lock)
+
+        await asyncio.create_task(take())
+        mine = Holding((lock,))
+        await mine.atake(False, 20)
+        mine.let_go()
+
+    asyncio.run(main())
+    assert lock.take_now(False)
+
+
+def test_taking_over_leaves_the_waiters_own_context_alone() -> None:
+    """A call that waits inside another keeps its owner when it takes over a lock."""
+    lock, other = CallLock(), CallLock()
+    in_thread(lambda: taken(lock))
+    outer = Holding((other,))
+    outer.take(False)
+    inner = Holding((lock,))
+    inner.take(False, 20)
+    assert current_owner() is inner.owner
+    inner.let_go()
+    assert current_owner() is outer.owner
+    outer.let_go()
+    assert current_owner() is None
+
+
+def test_a_release_passes_over_waiters_that_are_gone() -> None:
+    """A lock is not handed to a task of a closed event loop, but to the next in line."""
+    lock = CallLock()
+    assert lock.take_now(False)
+    loop = asyncio.new_event_loop()
+    holding = Holding((lock,))
+    task = loop.create_task(holding.atake(False))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    got = list[bool]()
+
+    def wait() -> None:
+        mine = Holding((lock,))
+        mine.take(False, 20)
+        got.append(True)
+        mine.let_go()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    lock.release(False)
+    thread.join(20)
+    assert got == [True]
+    assert lock.take_now(False)
+    task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_holder_that_lives_keeps_its_lock() -> None:
+    """However long a call takes, nobody takes its lock while it can still end."""
+    lock, go, held = CallLock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holding = taken(lock)
+        held.set()
+        go.wait(60)
+        holding.let_go()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(20)
+    with pytest.raises(locks.LockTimeout):
+        Holding((lock,)).take(False, 0.3)
+    go.set()
+    thread.join()
+    assert lock.take_now(False)
+
+
+def test_native_tools_and_transactions_outlive_the_task_that_began_them() -> None:
+    """Hooks of a harness run in tasks of their own: what one of them began is not an orphan when it is done."""
+    session, other = Session(), Session()
+
+    async def main() -> Any:
+        tracker = PendingToolTracker(session=session)
+        block = transaction(other)
+
+        async def begin() -> None:
+            assert tracker.begin_tool_execution(tool_use_id="1", tool_name="native") is None
+            await block.__aenter__()
+
+        await asyncio.create_task(begin())
+        for owner in (session, other):
+            with pytest.raises(locks.LockTimeout):
+                await Holding((lock_of(root_of(owner)),)).atake(False, 0.2)
+        await block.__aexit__(None, None, None)
+        return tracker.end_tool_execution(tool_use_id="1", success=True)
+
+    assert asyncio.run(main()).success
+    assert_free(session, other)
+
+
+class Interrupted:
+    """A participant whose snapshots cannot be released without an interrupt."""
+
+    def __init__(self) -> None:
+        self.released = 0
+
+    def snapshot(self) -> int:
+        return 1
+
+    def restore(self, snapshot: int, /) -> None:
+        pass
+
+    def release(self, snapshot: int, /) -> None:
+        self.released += 1
+        raise KeyboardInterrupt
+
+
+class AlsoInterrupted(Interrupted):
+    """Another one."""
+
+
+def test_every_snapshot_is_released_whatever_the_others_do() -> None:
+    """An interrupt in one release stops neither the others nor the release of the locks."""
+    session, one, two = Session(), Interrupted(), AlsoInterrupted()
+    executor = executor_of(write, session=session, resources={Interrupted: one, AlsoInterrupted: two})
+    with executor, pytest.raises(KeyboardInterrupt):
+        executor.execute(call("write", "1", text="a"))
+    assert (one.released, two.released, outcomes(session)) == (1, 1, ["succeeded"])
+    assert_free(session, one, two)

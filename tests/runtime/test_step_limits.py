@@ -1,0 +1,211 @@
+"""Time limits hold for everything a call does: policies, reducers, `on_result`, `render` and subscribers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.deadlines import Deadline
+from weakincentives.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolInvoked,
+    ToolResult,
+)
+from weakincentives.runtime import Session, ToolCall, ToolReply, settle
+from weakincentives.session import Append
+
+TIMEOUT = 0.1
+
+
+@dataclass(frozen=True)
+class Go:
+    pass
+
+
+@dataclass(frozen=True)
+class Count:
+    value: int
+
+
+@dataclass(frozen=True)
+class Value:
+    seconds: float = 0.0
+
+    def render(self) -> str:
+        stuck.wait(self.seconds)
+        return "rendered"
+
+
+stuck = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def _free(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """What is stuck in a test ends with it, and what must be waited for is short."""
+    monkeypatch.setattr(settle, "AFTER_HANDLER", TIMEOUT)
+    stuck.clear()
+    yield
+    stuck.set()
+
+
+def change(value: Value | None) -> Callable[..., ToolResult[Any]]:
+    def handler(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+        context.session[Count].append(Count(1))
+        return ToolResult.ok(value, message="done")
+
+    return handler
+
+
+class Slow:
+    """A policy that takes long at one of its two ends."""
+
+    def __init__(self, *, check: float = 0.0, on_result: float = 0.0) -> None:
+        self.check_seconds = check
+        self.on_result_seconds = on_result
+
+    def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
+        stuck.wait(self.check_seconds)
+        return None
+
+    def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
+        stuck.wait(self.on_result_seconds)
+
+
+class SlowAsync:
+    """The same for a policy that awaits."""
+
+    def __init__(self, *, check: float = 0.0, on_result: float = 0.0) -> None:
+        self.check_seconds = check
+        self.on_result_seconds = on_result
+
+    async def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
+        await asyncio.sleep(self.check_seconds)
+        return None
+
+    async def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
+        await asyncio.sleep(self.on_result_seconds)
+
+
+def run_sync(executor: ToolExecutor) -> ToolReply:
+    with executor:
+        return executor.execute(ToolCall("1", "act", "{}"))
+
+
+def run_async(executor: ToolExecutor) -> ToolReply:
+    async def main() -> ToolReply:
+        async with executor:
+            return await executor.aexecute(ToolCall("1", "act", "{}"))
+
+    return asyncio.run(main())
+
+
+both_ways = pytest.mark.parametrize("run", [run_sync, run_async])
+
+
+def executor_of(session: Session, value: Value | None = None, *policies: Any, deadline: Deadline | None = None,
+                timeout: float | None = None) -> ToolExecutor:  # fmt: skip
+    tool = Tool[Go, Any](name="act", description="Act.", handler=change(value), timeout=timeout)
+    section = MarkdownSection(title="T", key="t", template="x", tools=[tool], policies=policies)
+    return ToolExecutor(
+        prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session, deadline=deadline
+    )
+
+
+LONG = 60.0
+
+
+@both_ways
+@pytest.mark.parametrize("policy", [Slow(check=LONG), SlowAsync(check=LONG)], ids=["plain", "async"])
+def test_a_policy_that_does_not_answer_refuses(run: Callable[[ToolExecutor], ToolReply], policy: Any) -> None:
+    """A policy that takes longer than the tool's timeout refuses the call, like one that raises."""
+    session = Session()
+    started = time.monotonic()
+    reply = run(executor_of(session, None, policy, timeout=TIMEOUT))
+    assert reply.outcome == "refused"
+    assert "could not be checked" in reply.text
+    assert time.monotonic() - started < LONG / 2
+    assert session[Count].count() == 0
+
+
+@both_ways
+@pytest.mark.parametrize("policy", [Slow(check=LONG), SlowAsync(check=LONG)], ids=["plain", "async"])
+def test_a_policy_that_outlasts_the_deadline(run: Callable[[ToolExecutor], ToolReply], policy: Any) -> None:
+    """The deadline that passes while a policy is asked is the reason that the model reads."""
+    session = Session()
+    deadline = Deadline.after(timedelta(seconds=TIMEOUT))
+    reply = run(executor_of(session, None, policy, deadline=deadline))
+    assert reply.outcome == "deadline"
+    assert session[Count].count() == 0
+
+
+@both_ways
+@pytest.mark.parametrize("policy", [Slow(on_result=LONG), SlowAsync(on_result=LONG)], ids=["plain", "async"])
+def test_an_on_result_that_takes_too_long_undoes_the_call(
+    run: Callable[[ToolExecutor], ToolReply], policy: Any
+) -> None:
+    """The call has not succeeded before its policies have learned of it."""
+    session = Session()
+    reply = run(executor_of(session, None, policy, timeout=TIMEOUT))
+    assert reply.outcome == "timeout"
+    assert "completing it took too long" in reply.text
+    assert session[Count].count() == 0
+
+
+@both_ways
+def test_a_render_that_takes_too_long_undoes_the_call(run: Callable[[ToolExecutor], ToolReply]) -> None:
+    """What cannot be told to the model in time has not happened."""
+    session = Session()
+    assert run(executor_of(session, Value(LONG), timeout=TIMEOUT)).outcome == "timeout"
+    assert session[Count].count() == 0
+    assert run(executor_of(session, Value(0.0), timeout=30.0)).success
+    assert session[Count].count() == 1
+
+
+@both_ways
+def test_a_subscriber_that_takes_too_long_undoes_the_call(run: Callable[[ToolExecutor], ToolReply]) -> None:
+    """A subscriber that hangs is given up on, and the call is undone as if it had failed."""
+    session = Session()
+    session.dispatcher.subscribe(ToolInvoked, lambda event: stuck.wait(LONG) and None)
+    reply = run(executor_of(session, timeout=TIMEOUT))
+    assert reply.outcome == "timeout"
+    assert "telling its subscribers took too long" in reply.text
+    assert session[Count].count() == 0
+    assert session[ToolInvoked].latest() is not None
+
+
+@both_ways
+def test_a_reducer_that_takes_too_long_undoes_the_call(run: Callable[[ToolExecutor], ToolReply]) -> None:
+    """A reducer is not given up on, since it holds the session's lock, but the call is undone afterwards."""
+    session = Session()
+
+    def slow(view: Any, event: Value) -> Append[Count]:
+        time.sleep(2 * TIMEOUT)
+        return Append(Count(2))
+
+    session[Count].register(Value, slow)
+    assert run(executor_of(session, Value(), timeout=TIMEOUT)).outcome == "timeout"
+    assert session[Count].count() == 0
+    assert session[ToolInvoked].count() == 1
+
+
+@both_ways
+def test_a_deadline_holds_for_what_follows_the_handler(run: Callable[[ToolExecutor], ToolReply]) -> None:
+    """Rendering may exceed the run's deadline by a second at the most; then the call is undone."""
+    session = Session()
+    started = time.monotonic()
+    reply = run(executor_of(session, Value(LONG), deadline=Deadline.after(timedelta(seconds=TIMEOUT))))
+    assert reply.outcome == "deadline"
+    assert time.monotonic() - started < LONG / 2
+    assert session[Count].count() == 0
