@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from ..errors import ReadOnlyError
 from ..fence import Owner, current_owner
+from ..interrupts import shielded
 from . import state_dir
 from .confine import Handle, refused
 from .disk import Disk
@@ -157,20 +158,20 @@ class HostFilesystem(HostReading):
                         self._disk.root,
                     )
 
-    # --- writing: whatever can fail comes first, then one step that changes the root
+    # --- writing: whatever can fail comes first, then one step that changes the root. In a run, Ctrl-C waits for it.
 
     def write(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.write`. Mode, owner and extended attributes of a file that is there are kept."""
         data = encode(content)
         path = self._named(path)
-        with self._transactions.lock, self._writing(path):
+        with shielded(), self._transactions.lock, self._writing(path):
             self._put_file(path, data, appending=False)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`; the file is copied, so that the change is one step like all others."""
         data = encode(content)
         path = self._named(path)
-        with self._transactions.lock, self._writing(path):
+        with shielded(), self._transactions.lock, self._writing(path):
             self._put_file(path, data, appending=True)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
@@ -178,7 +179,7 @@ class HostFilesystem(HostReading):
         path = self._named(path)
         if path == ROOT:
             raise root_refused("deleted")
-        with self._transactions.lock, self._writing(path):
+        with shielded(), self._transactions.lock, self._writing(path):
             parent, name = self._disk.dirs.parent(path)
             with parent as at:
                 old = self._disk.sys.stat(name, dir_fd=at)
@@ -189,14 +190,14 @@ class HostFilesystem(HostReading):
     def mkdir(self, path: str) -> None:
         """See `Filesystem.mkdir`."""
         path = self._named(path)
-        with self._transactions.lock, self._writing(path):
+        with shielded(), self._transactions.lock, self._writing(path):
             if path != ROOT:
                 self._mkdir(path)
 
     def copy(self, source: str, target: str) -> None:
         """See `Filesystem.copy`; modes and times are kept, symlinks in a tree stay symlinks."""
         source, target = self._named(source), self._named(target)
-        with self._transactions.lock, self._writing(target, source):
+        with shielded(), self._transactions.lock, self._writing(target, source):
             parent, name = self._disk.dirs.parent(source)
             with parent as at:
                 at_target, target_name, rest = self._transfer(source, at, name, target)
@@ -209,7 +210,7 @@ class HostFilesystem(HostReading):
         source, target = self._named(source), self._named(target)
         if source == ROOT:
             raise root_refused("moved")
-        with self._transactions.lock, self._writing(target, source) as writing:
+        with shielded(), self._transactions.lock, self._writing(target, source) as writing:
             parent, name = self._disk.dirs.parent(source)
             with parent as at:
                 to, _, rest = self._transfer(source, at, name, target)

@@ -6,6 +6,7 @@ from typing import Final, final
 
 from ..errors import JournalError
 from ..fence import Owner
+from ..interrupts import shielded
 from .disk import Disk
 from .mirror import Mirror
 from .protocol import FileChanges
@@ -67,7 +68,7 @@ class ScanTransactions(Transactions):
 
     def restore(self, snapshot: object) -> None:
         """Go back, whoever changed what; when it raised `JournalError` it is owed, and may be called again."""
-        with self.lock, Step(self):
+        with shielded(), self.lock, Step(self):
             mark = self._scans.check_restorable(snapshot)
             self._scans.rewind(mark)
             self.disk.check()
@@ -80,7 +81,7 @@ class ScanTransactions(Transactions):
 
     def release(self, snapshot: object) -> None:
         """Let go of it."""
-        with self.lock, Step(self):
+        with shielded(), self.lock, Step(self):
             if self._scans.release(snapshot):
                 self._finish()
 

@@ -18,6 +18,7 @@ from typing import final
 
 from ..errors import JournalError
 from ..fence import Owner, current_owner
+from ..interrupts import shielded
 from .confine import explained
 from .differences import Differences
 from .disk import Disk
@@ -74,7 +75,7 @@ class Transactions:
 
     def restore(self, snapshot: object) -> None:
         """Go back; when it raised `JournalError` it is owed, and may be called again."""
-        with self.lock, Step(self):
+        with shielded(), self.lock, Step(self):
             mark = self._savepoints.check_restorable(snapshot)
             if not mark.savepoint or mark.owner is None:
                 self._refuse_undo_of_others(mark)
