@@ -132,8 +132,16 @@ async def gathered(
         return results
 
 
+_WAKE = 0.5
+"""Seconds after which Ctrl-C is noticed at the latest."""
+
+
 async def _room(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    done, pending = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    done, pending = set[asyncio.Task[None]](), running
+    while not done:
+        # Woken now and then: a signal that comes just before the loop begins to wait does not end the waiting, so its
+        # handler would run only when something else happens.
+        done, pending = await asyncio.wait(running, timeout=_WAKE, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
     return pending
