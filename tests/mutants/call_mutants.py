@@ -18,8 +18,8 @@ MUTANTS = [
         "runtime/dispatch.py",
         "        if not savepoint.open_now(shared):\n"
         "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n"
-        "        admitted = await gate(screened, run, waiting)\n",
-        "        admitted = await gate(screened, run, waiting)\n"
+        "        admitted = gate(screened) or await ask_policies(screened, run, waiting)\n",
+        "        admitted = gate(screened) or await ask_policies(screened, run, waiting)\n"
         "        if not savepoint.open_now(shared):\n"
         "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n",
         _POLICIES,

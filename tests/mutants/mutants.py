@@ -170,7 +170,12 @@ MUTANTS = [
         "if False:",
     ),
     Mutant("a tool without a handler is called", "runtime/parse.py", "if bound.tool.handler is None:", "if False:"),
-    Mutant("policies are not asked", "runtime/gate.py", "if screened.request.bound.policies:", "if False:"),
+    Mutant(
+        "policies are not asked",
+        "runtime/gate.py",
+        "if asked or not screened[0].bound.policies else None",
+        "if True else None",
+    ),
     Mutant(
         "a refusal of a policy is ignored",
         "runtime/gate.py",

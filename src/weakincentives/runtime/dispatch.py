@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from ..prompt.policy import may_overlap
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import gate, screen
+from .gate import ask_policies, gate, screen
 from .invoke import invoke, start, too_late, unopened
 from .once import Once
 from .parse import parse
@@ -52,8 +52,10 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
             savepoint.place_here()
         if not savepoint.open_now(shared):
             await waiting.open(savepoint, shared=shared, seconds=run.remaining())
-        admitted = await gate(screened, run, waiting)
-        context = savepoint.call = call_context(request, run, not read_only, savepoint.around(), savepoint.owner)
+        admitted = gate(screened) or await ask_policies(screened, run, waiting)
+        owner = savepoint.owner
+        around = None if owner.around is None else savepoint.around()
+        context = savepoint.call = call_context(request, run, not read_only, around, owner)
         once = None if tool.idempotency is None else Once(admitted, context, run, waiting)
         ran = None if once is None else await once.claim()
         if ran is None:
@@ -66,7 +68,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
             if shared:
                 ran = await _begin_to_write(admitted, ran, savepoint, run, waiting, before)
             context.end(ran.outcome)
-            context = call_context(request, run, True, None, savepoint.owner)
+            context = call_context(request, run, True, None, owner)
         return await settle(admitted, ran, context, savepoint, run, waiting)
     except Refused as refused:
         if savepoint is not None:

@@ -40,17 +40,17 @@ def screen(request: Request, run: Run) -> Screened:
     return make(Screened, (request, tool, repeats, run.monotonic()))
 
 
-async def gate(screened: Screened, run: Run, waiting: Waiting) -> Admitted:
-    """Admit the request, or raise `Refused`. The only place that makes an `Admitted`.
+def gate(screened: Screened, asked: bool = False) -> Admitted | None:
+    """Admit a request whose policies all allow it; None while they are to be asked. Only this makes an `Admitted`."""
+    return make(Admitted, screened) if asked or not screened[0].bound.policies else None
+
+
+async def ask_policies(screened: Screened, run: Run, waiting: Waiting) -> Admitted:
+    """Ask the policies and admit the request, or raise `Refused`.
 
     The caller holds the locks of the call: alone, unless all policies say that calls may overlap.
     """
-    if screened.request.bound.policies:
-        await _ask_policies(screened.request, run, waiting)
-    return make(Admitted, screened)
-
-
-async def _ask_policies(request: Request, run: Run, waiting: Waiting) -> None:
+    request = screened.request
     _, bound, params = request
     context = call_context(request, run, False)
     step = Steps(bound.tool, run, waiting).run
@@ -62,6 +62,9 @@ async def _ask_policies(request: Request, run: Run, waiting: Waiting) -> None:
         if run.deadline is not None and run.deadline.expired:
             raise _too_late(request)
         raise Refused("refused", text, params=params)
+    admitted = gate(screened, asked=True)
+    assert admitted is not None
+    return admitted
 
 
 def _too_late(request: Request) -> Refused:
@@ -79,4 +82,4 @@ def _ask_budget(request: Request, tracker: BudgetTracker) -> None:
         raise Refused("refused", f"{error}\nTherefore '{name}' was not run.", params=request.params) from None
 
 
-__all__ = ["gate", "screen"]
+__all__ = ["ask_policies", "gate", "screen"]

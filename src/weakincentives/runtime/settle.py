@@ -35,7 +35,7 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
 ) -> ToolReply:
     """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
     call, bound, params = admitted.request
-    around = savepoint.around()
+    around = None if savepoint.owner.around is None else savepoint.around()
     steps = None
     if bound.policies or run.deadline is not None or admitted.tool.timeout is not None:
         steps = Steps(admitted.tool, run, waiting, least=AFTER_HANDLER)
@@ -170,7 +170,7 @@ def _event(  # noqa: PLR0917 - all of them, for speed by position
         call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
         run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, kept,
     )  # fmt: skip
-    if savepoint is None or savepoint.inner_calls or savepoint.event_id or savepoint.outer() is not None:
+    if savepoint is None or savepoint.event_id is not None or savepoint.owner.around is not None:
         link(event, savepoint)
     return event
 
@@ -223,7 +223,7 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
         if not isinstance(error, ReducerError):
             raise
         logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
-    if savepoint is not None and event.success and savepoint.outer() is not None:
+    if savepoint is not None and savepoint.owner.around is not None and event.success:
         keep_inside(savepoint, event)
 
 

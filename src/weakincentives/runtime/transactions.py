@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast, final
 
 from ..errors import SessionError, StaleCallError
-from ..fence import Fence, Guard, Owner, current_owner
+from ..fence import Fence, Guard, Owner, current_owner, nearest_owner
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
@@ -82,7 +82,9 @@ class Savepoint(Holding):
         log_extra: LogExtra = None,
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
-        around = current_owner()
+        around = nearest_owner()
+        if around is not None:
+            around = current_owner()
         self.owner = Owner(around)
         self._outer = None if around is None else around.holder
         if locks is None:
@@ -96,7 +98,7 @@ class Savepoint(Holding):
         self._decided = self._opened = False  # the latter: the session knows of it
         self.settled = False  # whether the call's event is on record
         self.for_all = False  # whether writes of code outside of all calls are its own
-        self.event_id: str | None = None  # the id that its event will have, once a call inside it refers to that
+        self.event_id: str | None = None  # the id that its event will have, once a call inside it was made
         self.inner_calls: tuple[str, ...] = ()  # the events of calls inside it that succeeded
         self._parts: Parts = ()
         self._mark = 0
