@@ -74,6 +74,13 @@ MUTANTS = [
         _LATE,
     ),
     Mutant(
+        "a block that outlives its call stays open",
+        "runtime/transactions.py",
+        "        for inner in reversed(inside):\n            inner._decided = True\n            inner._release_now()\n",
+        "",
+        _LATE,
+    ),
+    Mutant(
         "a snapshot forgets the call it was taken in",
         "runtime/snapshots.py",
         "return _take(session, context_of(resources), tag, guard_here(session, resources))",
@@ -132,8 +139,8 @@ MUTANTS = [
     Mutant(
         "what could not be undone is released",
         "runtime/transactions.py",
-        "if entry[0] not in failed)",
-        "if True)",
+        "            if failed:\n                self._leave_out(failed)\n",
+        "",
         _FAILED,
     ),
     Mutant(

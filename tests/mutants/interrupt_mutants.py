@@ -166,8 +166,8 @@ _FAULTS = [
     Mutant(
         "an interrupted release leaves the locks taken",
         "runtime/transactions.py",
-        "            finally:\n                self._parts = ()\n                self.let_go()\n",
-        "            except KeyError:\n                pass\n            else:\n                self.let_go()\n",
+        "                self._release()\n            finally:\n                self.let_go()\n",
+        "                self._release()\n            except KeyError:\n                pass\n            else:\n                self.let_go()\n",
     ),
 ]
 

@@ -67,14 +67,14 @@ MUTANTS = [
     Mutant(
         "snapshots of resources are never released",
         "runtime/transactions.py",
-        "                if self._parts:\n                    release_parts(self._parts, self._log_extra)",
-        "                if self._parts and False:\n                    release_parts(self._parts, self._log_extra)",
+        "        if parts:\n            release_parts(parts, self._log_extra)",
+        "        if parts and False:\n            release_parts(parts, self._log_extra)",
     ),
     Mutant(
         "locks are never given back",
         "runtime/transactions.py",
-        "                self._parts = ()\n                self.let_go()",
-        "                self._parts = ()",
+        "                self._release()\n            finally:\n                self.let_go()",
+        "                self._release()\n            finally:\n                pass",
     ),
     Mutant(
         "a snapshot that fails leaves the locks taken",
@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "resources take no part",
         "runtime/transactions.py",
-        "                if parts:\n                    self._parts = savepoints_of(",
-        "                if not parts:\n                    self._parts = savepoints_of(",
+        "            if parts:\n                self._parts = savepoints_of(",
+        "            if not parts:\n                self._parts = savepoints_of(",
     ),
     Mutant(
         "validate is not asked",

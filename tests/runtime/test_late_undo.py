@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +126,85 @@ def test_an_undo_in_the_background_of_a_call_that_succeeded(fs: Any, undo: Calla
     assert [item.value for item in session[Count].all()] == [100, 1, 1]
     assert fs.read("kept.txt") == "kept"
     assert fs.read("mine.txt") == "mine"
+
+
+KILLED = """
+import asyncio, os, sys
+from tests.runtime.limits_parts import Text, call, executor_of
+from tests.runtime.test_late_undo import commit
+from weakincentives.filesystem import Filesystem, HostFilesystem
+from weakincentives.prompt import ToolResult
+from weakincentives.runtime import transaction
+
+fs = HostFilesystem(sys.argv[1], watch=sys.argv[2] or None)
+tasks = []
+
+async def starts(params: Text, *, context) -> ToolResult[str]:
+    begun = asyncio.Event()
+    async def background():
+        async with transaction(context.session, context.resources):
+            context.filesystem.write("inner.txt", "")
+            begun.set()
+            await asyncio.sleep(3600)
+    tasks.append(asyncio.create_task(background()))
+    await begun.wait()
+    context.filesystem.write("outer.txt", "")
+    return ToolResult.ok("")
+
+async def main():
+    async with executor_of(starts, commit, resources={Filesystem: fs}) as executor:
+        assert (await executor.aexecute(call("starts", "1"))).success
+        assert (await executor.aexecute(call("commit", "2"))).success
+        os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("watch", ["", "scan"])
+def test_a_crash_undoes_nothing_of_a_call_that_left_a_block_behind(tmp_path: Path, watch: Any) -> None:
+    """A block that is still open when its call has succeeded is part of it: `kill -9` later takes nothing back."""
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    command = [sys.executable, "-c", KILLED, str(tmp_path), watch]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False, timeout=60)
+    assert done.returncode == -9
+    with HostFilesystem(tmp_path, watch=watch or None) as fs:
+        assert [entry.path for entry in fs.list(".")] == ["inner.txt", "kept.txt", "outer.txt"]
+
+
+def test_what_a_block_remembered_is_released_once() -> None:
+    """By the block while its call runs, and else by the call."""
+    steps: list[str] = []
+
+    class Part:
+        def __init__(self) -> None:
+            self.number = 0
+
+        def snapshot(self) -> int:
+            self.number += 1
+            return self.number
+
+        def restore(self, snapshot: int, /) -> None:
+            steps.append(f"restore {snapshot}")
+
+        def release(self, snapshot: int, /) -> None:
+            steps.append(f"release {snapshot}")
+
+    left: list[Any] = []
+
+    def leaves(params: Text, *, context: Any) -> ToolResult[str]:
+        with transaction(context.session, context.resources):
+            pass
+        block = transaction(context.session, context.resources)
+        block.__enter__()
+        left.append(block)
+        return ToolResult.ok("")
+
+    with executor_of(leaves, resources={Part: Part()}) as executor:
+        assert executor.execute(call("leaves", "1")).success
+        assert steps == ["release 2", "release 3", "release 1"]
+        left[0].__exit__(ValueError, ValueError(), None)
+        assert steps == ["release 2", "release 3", "release 1"]
 
 
 def test_a_late_release_raises_nothing(fs: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple, cast, final
 
 from ..errors import SessionError, StaleCallError
@@ -70,8 +70,8 @@ class Savepoint(Holding):
     """
 
     __slots__ = (
-        "_context", "_decided", "_log_extra", "_mark", "_opened", "_parts", "event_id", "for_all", "inner_calls",
-        "session", "settled",
+        "_context", "_decided", "_log_extra", "_mark", "_open_inside", "_opened", "_parts", "event_id", "for_all",
+        "inner_calls", "session", "settled",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +101,7 @@ class Savepoint(Holding):
         self.event_id: str | None = None  # the id that its event will have, once a call inside it was made
         self.inner_calls: tuple[str, ...] = ()  # the events of calls inside it that succeeded
         self._parts: Parts = ()
+        self._open_inside: tuple[Savepoint, ...] = ()
         self._mark = 0
 
     def outer(self) -> Savepoint | None:
@@ -134,19 +135,65 @@ class Savepoint(Holding):
             self._remember()
 
     def _remember(self) -> None:
-        context = self._context
         try:
-            if context is not None:
-                self._mark, parts = context.moment()
-                if parts:
-                    self._parts = savepoints_of(parts, self.owner, self.for_all)
-            open_savepoint(self.session, self.owner, self.for_all)
-            self._opened = True
+            if self.owner.around is None:
+                self._remember_now()
+            else:
+                with self._around_or_nothing():
+                    self._remember_now()
+                    self._join()
         except BaseException:
             close_savepoint(self.session, self.owner)
             self._decided = True  # nothing was changed yet
             self.close()
             raise
+
+    def _remember_now(self) -> None:
+        context = self._context
+        if context is not None:
+            self._mark, parts = context.moment()
+            if parts:
+                self._parts = savepoints_of(parts, self.owner, self.for_all)
+        open_savepoint(self.session, self.owner, self.for_all)
+        self._opened = True
+
+    # A savepoint that is still open when the one around it ends, in a task or thread that a handler left behind, ends
+    # with it: what was done in it is decided, and must not be undone by a crash that comes later.
+
+    def _around_or_nothing(self) -> AbstractContextManager[object]:
+        """The fence of the call around it, which cannot end while it is entered; `StaleCallError` when it has."""
+        around = self.around()
+        return around if isinstance(around, Fence) else nullcontext()
+
+    def _join(self) -> None:
+        outer = self.outer()
+        if outer is not None and self.is_inside(outer):
+            outer._open_inside = (*outer._open_inside, self)
+
+    def _release(self) -> None:
+        """Release what was remembered. Once the call around it is over, that has done it or will."""
+        outer = None if self.owner.around is None else self.outer()
+        if outer is not None and self in outer._open_inside:
+            try:
+                with self._around_or_nothing():
+                    outer._open_inside = tuple(inner for inner in outer._open_inside if inner is not self)
+                    self._release_now()
+            except StaleCallError:
+                return
+        else:
+            self._release_now()
+
+    def _release_now(self) -> None:
+        inside, self._open_inside = self._open_inside, ()
+        for inner in reversed(inside):
+            inner._decided = True
+            inner._release_now()
+        if self._opened:
+            self._opened = False
+            close_savepoint(self.session, self.owner)
+        parts, self._parts = self._parts, ()
+        if parts:
+            release_parts(parts, self._log_extra)
 
     # While it is open.
 
@@ -185,11 +232,17 @@ class Savepoint(Holding):
             undo = lambda: undo_savepoint(session, owner)  # noqa: E731 - a step among those of the participants
             restore_all(undo, self._context, self._parts, self._mark, self._log_extra, failed)
         finally:
-            # Releasing says that what happened since is kept, or was undone. Of these neither is true.
-            self._parts = tuple(entry for entry in self._parts if entry[0] not in failed)
+            if failed:
+                self._leave_out(failed)
             self._decided = True  # after a failure too: closing would only fail once more
             if isinstance(around, Fence):
                 around.__exit__(None, None, None)
+
+    def _leave_out(self, failed: list[Any]) -> None:
+        """Releasing says that what happened since is kept, or was undone. Of these participants neither is true."""
+        self._parts = tuple(entry for entry in self._parts if not any(entry[0] is part for part in failed))
+        for inner in self._open_inside:
+            inner._leave_out(failed)
 
     def start_over(self) -> None:
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
@@ -199,7 +252,7 @@ class Savepoint(Holding):
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
         self._decided = True
-        self._opened, self._parts, self.inner_calls = False, (), ()
+        self._opened, self.inner_calls = False, ()
         close_savepoint(self.session, self.owner)
 
     def keep(self) -> None:
@@ -216,13 +269,8 @@ class Savepoint(Holding):
                     self.undo()
         finally:
             try:
-                if self._opened:
-                    self._opened = False
-                    close_savepoint(self.session, self.owner)
-                if self._parts:
-                    release_parts(self._parts, self._log_extra)
+                self._release()
             finally:
-                self._parts = ()
                 self.let_go()
 
     _close = close  # what is done for a call that cannot do it itself
