@@ -69,8 +69,8 @@ MUTANTS = [
     Mutant(
         "an undo does not ask the call around it",
         "runtime/transactions.py",
-        "        around = self.around()\n        if isinstance(around, Fence):\n            try:",
-        "        around = None\n        if isinstance(around, Fence):\n            try:",
+        "        if self.owner.around is None:\n            self._undo()\n            return\n",
+        "        if self:\n            self._undo()\n            return\n",
         _LATE,
     ),
     Mutant(

@@ -167,7 +167,8 @@ _FAULTS = [
         "an interrupted release leaves the locks taken",
         "runtime/transactions.py",
         "                self._release()\n            finally:\n                self.let_go()\n",
-        "                self._release()\n            except KeyError:\n                pass\n            else:\n                self.let_go()\n",
+        "                self._release()\n            except KeyError:\n                pass\n"
+        "            else:\n                self.let_go()\n",
     ),
 ]
 

@@ -104,13 +104,13 @@ MUTANTS = [
     Mutant(
         "the lock of the session is not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
-        "in_order([*map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, map(files_behind, parts))])",
+        "in_order([*map(lock_of, map(files_behind, parts))])",
     ),
     Mutant(
         "the locks of files are not taken",
         "runtime/transactions.py",
-        "in_order([lock_of(root_of(session)), *map(lock_of, parts)])",
+        "in_order([lock_of(root_of(session)), *map(lock_of, map(files_behind, parts))])",
         "in_order([lock_of(root_of(session))])",
     ),
     Mutant(

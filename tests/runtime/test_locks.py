@@ -27,7 +27,7 @@ from tests.runtime.limits_parts import (
 )
 
 from weakincentives.adapters.tool_executor import ToolExecutor
-from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem, SubFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, transaction
 from weakincentives.runtime.locks import CallLock, Holding, LockTimeout, in_order, lock_of
@@ -534,3 +534,34 @@ def test_nothing_is_left_after_many_sessions() -> None:
     for _ in range(20):
         work()
     assert eventually(lambda: used() <= before)
+
+
+def test_views_of_one_filesystem_have_its_lock() -> None:
+    """Calls that reach the same files through different views wait for each other."""
+    fs = InMemoryFilesystem()
+    fs.mkdir("sub/deep")
+    inside, go = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        inside.set()
+        go.wait(10)
+        order.append("slow")
+        return ToolResult.ok("")
+
+    def quick(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        order.append("quick")
+        return ToolResult.ok("")
+
+    view = SubFilesystem(SubFilesystem(fs, "sub"), "deep")
+    with executor_of(slow, resources={Filesystem: fs}) as one, executor_of(quick, resources={Filesystem: view}) as two:
+        threads = [threading.Thread(target=one.execute, args=[call("slow", "1")])]
+        threads[0].start()
+        assert inside.wait(10)
+        threads.append(threading.Thread(target=two.execute, args=[call("quick", "2")]))
+        threads[1].start()
+        threads[1].join(0.1)
+        go.set()
+        for thread in threads:
+            thread.join(10)
+    assert order == ["slow", "quick"]

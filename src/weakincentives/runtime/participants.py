@@ -25,6 +25,16 @@ LogExtra = Mapping[str, object] | None
 """What log records carry: the run's ids."""
 
 
+def files_behind(part: Any) -> Any:
+    """The filesystem that a view shows, or the participant itself: all views of one root share its lock."""
+    while is_filesystem(part.__class__):
+        behind = getattr(part, "_fs", None)
+        if behind is None or not is_filesystem(behind.__class__):
+            break
+        part = behind
+    return part
+
+
 def savepoints_of(parts: Iterable[Any], owner: Owner, for_all: bool) -> Parts:
     """Each participant with what undoes a savepoint of that owner, on disk also after a crash.
 
@@ -140,4 +150,6 @@ def file_changes(parts: Parts, log_extra: LogExtra) -> FileChanges | None:
     return found
 
 
-__all__ = ["LogExtra", "Parts", "file_changes", "release_parts", "restore_all", "savepoints_of", "snapshots_of"]
+__all__ = [
+    "LogExtra", "Parts", "file_changes", "files_behind", "release_parts", "restore_all", "savepoints_of", "snapshots_of"
+]  # fmt: skip

@@ -15,7 +15,7 @@ from ..session.savepoints import changes_in, close_savepoint, open_savepoint, sn
 from ..session.session import guard_of, root_of
 from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
-from .participants import LogExtra, Parts, file_changes, release_parts, restore_all, savepoints_of
+from .participants import LogExtra, Parts, file_changes, files_behind, release_parts, restore_all, savepoints_of
 
 Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
 """Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
@@ -217,26 +217,26 @@ class Savepoint(Holding):
         What others wrote to the session stays. An undo belongs to the call around it: when that is over, it has decided
         about everything inside it and others may have built on that, so nothing changes and `StaleCallError` is raised.
         """
-        if not self._opened:
-            self._decided = True
+        if self.owner.around is None:
+            self._undo()
             return
-        around = self.around()
-        if isinstance(around, Fence):
-            try:
-                around.__enter__()
-            except StaleCallError:
-                self.forget()
-                raise
+        try:
+            with self._around_or_nothing():
+                self._undo()
+        except StaleCallError:
+            self.forget()
+            raise
+
+    def _undo(self) -> None:
         session, owner, failed = self.session, self.owner, list[Any]()
         try:
-            undo = lambda: undo_savepoint(session, owner)  # noqa: E731 - a step among those of the participants
-            restore_all(undo, self._context, self._parts, self._mark, self._log_extra, failed)
+            if self._opened:
+                undo = lambda: undo_savepoint(session, owner)  # noqa: E731 - a step among those of the participants
+                restore_all(undo, self._context, self._parts, self._mark, self._log_extra, failed)
         finally:
             if failed:
                 self._leave_out(failed)
             self._decided = True  # after a failure too: closing would only fail once more
-            if isinstance(around, Fence):
-                around.__exit__(None, None, None)
 
     def _leave_out(self, failed: list[Any]) -> None:
         """Releasing says that what happened since is kept, or was undone. Of these participants neither is true."""
@@ -279,7 +279,7 @@ class Savepoint(Holding):
 def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallLock, ...]:
     """The locks of everything that takes part, in the order in which they are taken."""
     parts = () if resources is None else resources.snapshotables()
-    return in_order([lock_of(root_of(session)), *map(lock_of, parts)])
+    return in_order([lock_of(root_of(session)), *map(lock_of, map(files_behind, parts))])
 
 
 def context_of(resources: Resources | None) -> ResourceContext | None:
