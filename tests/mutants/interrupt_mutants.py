@@ -166,8 +166,10 @@ _FAULTS = [
     Mutant(
         "an interrupted release leaves the locks taken",
         "runtime/transactions.py",
-        "                self._release()\n            finally:\n                self.let_go()\n",
-        "                self._release()\n            except KeyError:\n                pass\n"
+        "                    close_savepoint(self.session, self.owner)\n            finally:\n"
+        "                self.let_go()\n",
+        "                    close_savepoint(self.session, self.owner)\n            except KeyError:\n"
+        "                pass\n"
         "            else:\n                self.let_go()\n",
     ),
 ]

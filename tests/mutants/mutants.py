@@ -73,8 +73,8 @@ MUTANTS = [
     Mutant(
         "locks are never given back",
         "runtime/transactions.py",
-        "                self._release()\n            finally:\n                self.let_go()",
-        "                self._release()\n            finally:\n                pass",
+        "                    close_savepoint(self.session, self.owner)\n            finally:\n                self.let_go()",
+        "                    close_savepoint(self.session, self.owner)\n            finally:\n                pass",
     ),
     Mutant(
         "a snapshot that fails leaves the locks taken",
@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "resources take no part",
         "runtime/transactions.py",
-        "            if parts:\n                self._parts = savepoints_of(",
-        "            if not parts:\n                self._parts = savepoints_of(",
+        "                if parts:\n                    self._parts = savepoints_of(",
+        "                if not parts:\n                    self._parts = savepoints_of(",
     ),
     Mutant(
         "validate is not asked",

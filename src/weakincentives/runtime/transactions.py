@@ -134,28 +134,23 @@ class Savepoint(Holding):
         if not shared:
             self._remember()
 
-    def _remember(self) -> None:
+    def _remember(self, joining: bool = False) -> None:
+        if self.owner.around is not None and not joining:
+            self._remember_inside()
+            return
+        context = self._context
         try:
-            if self.owner.around is None:
-                self._remember_now()
-            else:
-                with self._around_or_nothing():
-                    self._remember_now()
-                    self._join()
+            if context is not None:
+                self._mark, parts = context.moment()
+                if parts:
+                    self._parts = savepoints_of(parts, self.owner, self.for_all)
+            open_savepoint(self.session, self.owner, self.for_all)
+            self._opened = True
         except BaseException:
             close_savepoint(self.session, self.owner)
             self._decided = True  # nothing was changed yet
             self.close()
             raise
-
-    def _remember_now(self) -> None:
-        context = self._context
-        if context is not None:
-            self._mark, parts = context.moment()
-            if parts:
-                self._parts = savepoints_of(parts, self.owner, self.for_all)
-        open_savepoint(self.session, self.owner, self.for_all)
-        self._opened = True
 
     # A savepoint that is still open when the one around it ends, in a task or thread that a handler left behind, ends
     # with it: what was done in it is decided, and must not be undone by a crash that comes later.
@@ -165,10 +160,18 @@ class Savepoint(Holding):
         around = self.around()
         return around if isinstance(around, Fence) else nullcontext()
 
-    def _join(self) -> None:
-        outer = self.outer()
-        if outer is not None and self.is_inside(outer):
-            outer._open_inside = (*outer._open_inside, self)
+    def _remember_inside(self) -> None:
+        """As `_remember`, while the call around it cannot end; `StaleCallError` when it has."""
+        try:
+            with self._around_or_nothing():
+                self._remember(joining=True)
+                outer = self.outer()
+                if outer is not None and self.is_inside(outer):
+                    outer._open_inside = (*outer._open_inside, self)
+        except StaleCallError:
+            self._decided = True
+            self.close()
+            raise
 
     def _release(self) -> None:
         """Release what was remembered. Once the call around it is over, that has done it or will."""
@@ -269,7 +272,11 @@ class Savepoint(Holding):
                     self.undo()
         finally:
             try:
-                self._release()
+                if self._parts or self._open_inside or self.owner.around is not None:
+                    self._release()
+                elif self._opened:  # most calls
+                    self._opened = False
+                    close_savepoint(self.session, self.owner)
             finally:
                 self.let_go()
 
