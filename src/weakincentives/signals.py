@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from functools import partial
 from importlib import import_module
 from threading import get_ident
 from time import monotonic
@@ -64,7 +65,10 @@ _in_front = SignalHandler(signal.default_int_handler)
 _others: tuple[int, ...] = ()
 """The other signals that had a handler when somebody last looked at all of them."""
 _left_elsewhere: list[None] = []
-"""One item for each run that was closed in another thread than the main one."""
+"""One item for each run that was closed in another thread than the main one, or dropped without being closed."""
+
+leave_elsewhere = partial(_left_elsewhere.append, None)
+"""Count a run as closed; the next one removes our handlers if it was the last. C code: safe in a weakref callback."""
 
 
 def find_handlers() -> None:
@@ -83,8 +87,7 @@ def install() -> bool:
     while _left_elsewhere:
         _left_elsewhere.pop()
         MAIN.runs -= 1
-    if not MAIN.runs:
-        stand_in_front()
+    stand_in_front()  # also inside another run: a handler may be newer than that
     MAIN.runs += 1
     return True
 
@@ -92,7 +95,7 @@ def install() -> bool:
 def remove() -> None:
     """Undo one `install`. In another thread than the main one, the next run does it."""
     if get_ident() != MAIN.ident:
-        _left_elsewhere.append(None)
+        leave_elsewhere()
         return
     MAIN.runs -= 1
     if not MAIN.runs:
@@ -230,5 +233,6 @@ class _CancelTask:
 
 
 __all__ = [
-    "SignalHandler", "find_handlers", "install", "remove", "run_loop", "shielded_run", "stand_aside", "stand_in_front"
+    "SignalHandler", "find_handlers", "install", "leave_elsewhere", "remove", "run_loop", "shielded_run", "stand_aside",
+    "stand_in_front",
 ]  # fmt: skip

@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.limits_parts import eventually
 
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime import LoopProgress, MainLoop, MainLoopConfig, PromptExecuted, Session, ToolInvoked
+from weakincentives.runtime.threads import abandoned_count
 from weakincentives.testing import ScriptedAdapter, call, say
+
+LET_GO = threading.Event()
+"""Ends what is stuck."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Echo(MainLoop[str, Any]):
                 time.sleep(0.3)
             if request.startswith("stuck"):
                 started.set()
-                time.sleep(60)
+                LET_GO.wait(60)
             return ToolResult.ok(request)
 
         started = self.started
@@ -193,9 +198,14 @@ def test_cancelling_arun_undoes_the_open_calls() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    LET_GO.clear()
     begun = time.monotonic()
-    asyncio.run(main())
-    assert time.monotonic() - begun < 5
+    try:
+        asyncio.run(main())
+        assert time.monotonic() - begun < 30
+    finally:
+        LET_GO.set()
+    assert eventually(lambda: abandoned_count() == 0)
     assert [event.outcome for event in sessions[0][ToolInvoked].all()] == ["cancelled"]
     assert sessions[0][Note].count() == 0
     assert not files.exists("stuck1.txt")

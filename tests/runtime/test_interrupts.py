@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -483,3 +484,30 @@ def test_waiting_has_a_limit_and_looks_around() -> None:
     future.set_result(None)
     assert wait_until_done(future, 0)
     assert eventually(lambda: MAIN.wake is None)
+
+
+def test_a_run_that_is_never_closed_does_not_hide_newer_handlers() -> None:
+    """An executor that is open elsewhere does not keep a later one from standing in front of a newer handler."""
+    with python_handler():
+        left_open = executor_of(write)
+        left_open.__enter__()
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            with executor_of(write):
+                assert type(signal.getsignal(signal.SIGALRM)) is SignalHandler
+        finally:
+            left_open.close()
+            signal.signal(signal.SIGALRM, before)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_executor_that_is_dropped_counts_as_closed() -> None:
+    """Our handlers are removed with the next run, although nobody closed the one before."""
+    with python_handler():
+        dropped = executor_of(write)
+        dropped.__enter__()
+        del dropped
+        gc.collect()
+        with executor_of(write):
+            pass
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

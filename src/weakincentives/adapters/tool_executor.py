@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Lock, get_ident
 from typing import Any, Self, final
+from weakref import finalize
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
@@ -29,7 +30,7 @@ from ..runtime.settle import answer_of, conclude
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting
 from ..session import Session
-from ..signals import find_handlers, install, remove, shielded_run, stand_aside, stand_in_front
+from ..signals import find_handlers, install, leave_elsewhere, remove, shielded_run, stand_aside, stand_in_front
 from .driving import drive
 
 OnCall = Callable[[ToolCall], object]
@@ -272,11 +273,14 @@ class ToolExecutor:
             if not self._shielded:
                 find_handlers()
                 self._shielded = install()
+                if self._shielded:
+                    self._dropped = finalize(self, leave_elsewhere)
 
     def _unshield(self) -> None:
         with shielded():
             if self._shielded:
                 self._shielded = False
+                self._dropped.detach()
                 remove()
 
     def __enter__(self) -> Self:
