@@ -80,6 +80,7 @@ class Injection:
         """Whether KeyboardInterrupt came out of it."""
         before = sys.gettrace()
         gc.disable()  # what earlier trials left behind is not part of this one
+        sys._getframe().f_trace_opcodes = True  # pyright: ignore[reportPrivateUsage] # 3.12 asks before it traces
         sys.settrace(self.trace)
         try:
             function()
