@@ -48,7 +48,11 @@ class SqliteEffectLedger(SqlLedger):
         self._opened: tuple[sqlite3.Connection, int, tuple[int, int]] | None = None
         with self._lock:
             self._patiently(self._connection)
-        self._look_for_former_rows()
+        try:
+            self._look_for_former_rows()
+        except BaseException:  # a damaged file, say: nobody gets a ledger that could be closed
+            self.close()
+            raise
 
     def close(self) -> None:
         """As `Ledger.close`; the ledger opens again when it is used."""
