@@ -8,7 +8,7 @@ from typing import Any
 from tests.session.own_parts import Calls, Line, Tick, core_of, failing, in_a_thread, texts
 from tests.world import Go, Note, World, make_tool, ok
 
-from weakincentives.fence import Fence, Owner
+from weakincentives.fence import Fence, Owner, enter_owner, leave_owner
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
 from weakincentives.session import (
@@ -180,3 +180,25 @@ def test_subscriptions_at_any_dispatcher_are_undone() -> None:
     world = failing(lambda context: context.session.dispatcher.subscribe(Tick, heard.append), Session(bus))
     world.call()
     assert bus.handlers == [world.heard.append]
+
+
+def test_a_snapshot_of_a_slice_that_was_a_log_for_a_while_restores_its_items() -> None:
+    """A call made the slice a LOG and was undone: a snapshot from in between still holds what was in it."""
+    session, owner = Session(), Owner()
+    open_savepoint(session, owner)
+    token = enter_owner(owner)
+    owner.holder = session
+    session[Line].register(Tick, append_tick, policy=SlicePolicy.LOG)
+    owner.holder = None
+    leave_owner(token)
+    session[Line].append(Line("of another"))
+    taken = session.snapshot()
+    undo_savepoint(session, owner)
+    close_savepoint(session, owner)
+    session[Line].clear()
+    session.restore(taken)
+    assert list(session[Line].all()) == [Line("of another")]
+
+
+def append_tick(_: Any, event: Tick) -> Append[Line]:
+    return Append(Line(event.by))

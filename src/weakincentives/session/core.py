@@ -132,10 +132,20 @@ class Core(Contents):
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
+            if snapshot.policies is not self.policies:
+                state = self._with_former_logs(state, snapshot)
             if self.calls or self.policies:
                 self._replace_all(state, snapshot.notes)
             else:
                 self.state, self.notes = state, snapshot.notes
+
+    def _with_former_logs(self, state: Slices, snapshot: Snapshot) -> Slices:
+        """The state with the items of slices that a call made a LOG and that became STATE again when it was undone."""
+        for slice_type, policy in snapshot.policies.items():
+            content = None if policy is not SlicePolicy.LOG else snapshot.logs().get(slice_type)
+            if content is not None and self.policy(slice_type) is not SlicePolicy.LOG:
+                state = state.set(slice_type, content)
+        return state
 
     def note(self, key: object, value: object) -> None:
         """Remember a fact beside the slices; None forgets it."""

@@ -232,7 +232,7 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Remember the content as it is now, in constant time. Any number may be alive; dropping one frees it."""
         core = self._core
-        return Snapshot(core, core.state, core.logged, core.notes)
+        return Snapshot(core, core.state, core.logged, core.notes, core.policies)
 
     def restore(self, snapshot: Snapshot, /) -> None:
         """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.

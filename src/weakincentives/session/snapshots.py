@@ -53,12 +53,21 @@ class Snapshot:
     nobody else holds. `session.release` empties it early.
     """
 
-    __slots__ = ("_fresh", "_logged", "home", "notes", "state")
+    __slots__ = ("_fresh", "_logged", "home", "notes", "policies", "state")
 
-    def __init__(self, home: object, state: Slices, logged: Logged, notes: Notes, fresh: int | None = None) -> None:
+    def __init__(  # noqa: PLR0917 - one is made for every snapshot, so all of it by position
+        self,
+        home: object,
+        state: Slices,
+        logged: Logged,
+        notes: Notes,
+        policies: Mapping[type[Any], SlicePolicy],
+        fresh: int | None = None,
+    ) -> None:
         self.home = home
         self.state: Slices | None = state
         self.notes = notes
+        self.policies = policies
         self._logged = logged
         self._fresh = len(logged.fresh) if fresh is None else fresh
 
