@@ -25,17 +25,18 @@ Guard = AbstractContextManager[object, None]
 class Owner:
     """Stands for one savepoint: the writes made inside it are its own. Compared by identity.
 
-    `around` is the owner it is nested in. `holder` is the savepoint while that is open, and None before and after:
-    dropping it at the end leaves no reference cycle behind. `ended` is set when a tool call ended before its
-    handler did: to the locks of what took part in it.
+    It has no constructor: one is made for every call.
+
+    Attributes:
+        around: the owner it is nested in.
+        holder: the savepoint while that is open, and None before and after: dropping it at the end leaves no reference
+            cycle behind.
+        ended: set when a tool call ended before its handler did: to the locks of what took part in it.
     """
 
-    __slots__ = ("around", "ended", "holder")
-
-    def __init__(self, around: Owner | None = None) -> None:
-        self.around = around
-        self.holder: Any = None
-        self.ended: tuple[Any, ...] = ()
+    around: Owner | None = None
+    holder: Any = None
+    ended: tuple[Any, ...] = ()
 
     def inside(self, other: Owner) -> bool:
         """Whether this is `other`, or nested in it."""

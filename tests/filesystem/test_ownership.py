@@ -42,7 +42,8 @@ class _Holder:
 
 def opened(around: Owner | None = None, tool: str = "a_tool") -> Owner:
     """An owner whose savepoint is open."""
-    owner = Owner(around)
+    owner = Owner()
+    owner.around = around
     owner.holder = _Holder(tool)
     return owner
 

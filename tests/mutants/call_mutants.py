@@ -18,8 +18,8 @@ MUTANTS = [
         "runtime/dispatch.py",
         "        if not savepoint.open_now(shared):\n"
         "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n"
-        "        admitted = gate(screened) or await ask_policies(screened, run, waiting)\n",
-        "        admitted = gate(screened) or await ask_policies(screened, run, waiting)\n"
+        "        admitted = screened if type(screened) is Admitted else await gate(screened, run, waiting)\n",
+        "        admitted = screened if type(screened) is Admitted else await gate(screened, run, waiting)\n"
         "        if not savepoint.open_now(shared):\n"
         "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n",
         _POLICIES,
@@ -76,7 +76,7 @@ MUTANTS = [
     Mutant(
         "a block that outlives its call stays open",
         "runtime/transactions.py",
-        "        for inner in reversed(inside):\n            inner._decided = True\n            inner._release_now()\n",
+        "        for inner in reversed(inside):\n            inner.decided = True\n            inner._release_now()\n",
         "",
         _LATE,
     ),
@@ -96,9 +96,9 @@ MUTANTS = [
     ),
     Mutant(
         "handlers that were given up on may begin calls",
-        "runtime/run.py",
-        "if around is not None and any(",
-        "if around is None and any(",
+        "runtime/transactions.py",
+        "if any(lock in around.ended for lock in locks):",
+        "if False:",
         _LATE,
     ),
     Mutant(

@@ -18,8 +18,8 @@ _FAULTS = [
     Mutant(
         "a call does not raise the shield",
         "adapters/tool_executor.py",
-        "        shield.depth = depth + 1\n        alone = False",
-        "        alone = False",
+        "        shield.depth = depth + 1\n        shield.runs += 1",
+        "        shield.runs += 1",
     ),
     Mutant(
         "a call does not lower the shield",
@@ -123,7 +123,7 @@ _FAULTS = [
     Mutant(
         "our handlers stay after a call alone",
         "adapters/tool_executor.py",
-        "                    if not shield.runs:\n                        stand_aside()\n",
+        "                if not shield.runs:\n                    stand_aside()\n",
         "",
     ),
     Mutant(

@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant(
         "a snapshot that fails leaves the locks taken",
         "runtime/transactions.py",
-        "            self._decided = True  # nothing was changed yet\n            self.close()\n            raise",
+        "            self.decided = True  # nothing was changed yet\n            self.close()\n            raise",
         "            raise",
     ),
     Mutant(
@@ -112,6 +112,7 @@ MUTANTS = [
         "runtime/transactions.py",
         "in_order([lock_of(root_of(session)), *map(lock_of, map(files_behind, parts))])",
         "in_order([lock_of(root_of(session))])",
+        by=("tests/runtime/test_locks.py",),
     ),
     Mutant(
         "writers share",
@@ -173,8 +174,8 @@ MUTANTS = [
     Mutant(
         "policies are not asked",
         "runtime/gate.py",
-        "if asked or not screened[0].bound.policies else None",
-        "if True else None",
+        "Screened if bound.policies else Admitted",
+        "Admitted",
     ),
     Mutant(
         "a refusal of a policy is ignored",

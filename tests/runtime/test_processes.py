@@ -393,7 +393,7 @@ def test_a_forked_child_does_not_touch_the_workers_of_its_parent() -> None:
 
 
 def test_a_stuck_handler_is_killed_within_its_limit() -> None:
-    """With a warm worker the reply comes within a quarter of a second of the limit."""
+    """With a warm worker the reply comes soon after the limit."""
     with executor_of(isolated(tell), isolated(stuck_sleep, timeout=0.3), ok) as executor:
         parts_of(executor.execute(call("tell", "1")))
         started = time.monotonic()

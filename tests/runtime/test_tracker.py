@@ -224,7 +224,7 @@ def test_ends_in_another_context_leave_nothing_behind() -> None:
 
 
 def test_a_participant_that_cannot_be_remembered() -> None:
-    """When a snapshot cannot be taken the native tool must not run, and is told so."""
+    """When a snapshot cannot be taken the native tool must not run, and is told so; the next one may."""
     harness = Harness()
 
     def snapshot() -> int:
@@ -235,6 +235,8 @@ def test_a_participant_that_cannot_be_remembered() -> None:
     assert (reply.outcome, reply.is_error) == ("crashed", True)
     assert harness.tracker.pending == ()
     assert outcomes(harness.events) == ["crashed"]
+    del harness.counter.snapshot
+    assert harness.begin("2") is None, "the locks were released"
 
 
 def test_results_are_routed_and_capped() -> None:

@@ -237,7 +237,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(inside=st.integers(0, 5), for_all=st.sampled_from([False, False, False, True]))
     def open(self, inside: int, for_all: bool) -> None:
         around = self.writer(inside)
-        owner = Owner(None if around is None else around.owner)
+        owner = Owner()
+        owner.around = None if around is None else around.owner
         owner.holder = self
         open_savepoint(self.session, owner, for_all)
         self.calls.append(Call(owner, around, for_all, len(self.model.writes)))

@@ -26,7 +26,8 @@ class Writer:
 
     def __init__(self, session: Session, around: Writer | None = None) -> None:
         self.root = session
-        self.owner = Owner(None if around is None else around.owner)
+        self.owner = Owner()
+        self.owner.around = None if around is None else around.owner
         self.owner.holder = self
         self.session = session.guarded(Fence(None, self.owner))
         open_savepoint(session, self.owner)

@@ -12,7 +12,7 @@ from weakref import finalize
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
-from ..interrupts import MAIN, OTHER, current_shield, shielded, unshielded, wait_until_done
+from ..interrupts import MAIN, current_shield, shielded, unshielded, wait_until_done
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import may_overlap
 from ..prompt.prompt import Prompt
@@ -132,24 +132,21 @@ class ToolExecutor:
         """Run one call and answer it; one whose id was brought before is not run, and has the answer it got then."""
         if not self._entered:
             self._enter()
-        shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield`, without the call
+        if get_ident() != MAIN.ident:  # no signal handler ever runs there
+            return drive(dispatch(call, self._run, BLOCKING_ELSEWHERE))
+        shield = MAIN
         depth = shield.depth
         shield.depth = depth + 1
-        alone = False
+        shield.runs += 1
         try:
-            if shield is OTHER:
-                return drive(dispatch(call, self._run, BLOCKING_ELSEWHERE))
-            if not shield.runs:  # outside of a `with`: our signal handlers are installed for this call
+            if shield.runs == 1:  # outside of a `with`: our signal handlers are installed for this call
                 stand_in_front()
-                shield.runs += 1
-                alone = True
             return drive(dispatch(call, self._run, BLOCKING))
         finally:
             try:
-                if alone:
-                    shield.runs -= 1
-                    if not shield.runs:
-                        stand_aside()
+                shield.runs -= 1
+                if not shield.runs:
+                    stand_aside()
                 while shield.noted and not depth:
                     shield.deliver()
             finally:

@@ -8,17 +8,13 @@ from uuid import uuid4
 
 next_number = count().__next__
 """The number of an event within its process."""
-_process = ""
+process = ""
+"""The random part of the ids of this process; to be read here, since it changes after a fork."""
 
 
 def _renew() -> None:
-    global _process  # noqa: PLW0603 - a process has one
-    _process = uuid4().hex
-
-
-def current_process() -> str:
-    """The random part of the ids of this process."""
-    return _process
+    global process  # noqa: PLW0603 - a process has one
+    process = uuid4().hex
 
 
 def event_id_of(process: str, number: int) -> str:
@@ -28,10 +24,10 @@ def event_id_of(process: str, number: int) -> str:
 
 def new_event_id() -> str:
     """A new id, unique across processes: a random part for each process and a number within it."""
-    return event_id_of(_process, next_number())
+    return event_id_of(process, next_number())
 
 
 _renew()
 os.register_at_fork(after_in_child=_renew)
 
-__all__ = ["current_process", "event_id_of", "new_event_id", "next_number"]
+__all__ = ["event_id_of", "new_event_id", "next_number"]

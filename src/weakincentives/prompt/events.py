@@ -10,8 +10,9 @@ from ..budget import TokenUsage
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import SlicePolicy
+from . import event_ids
 from .changes import NO_CHANGES, Changes
-from .event_ids import current_process, event_id_of, new_event_id, next_number
+from .event_ids import event_id_of, new_event_id, next_number
 from .recorded_error import RecordedError
 
 Outcome = Literal[
@@ -225,7 +226,7 @@ def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by
     self.error = error
     self.within = None
     self.undone_calls = ()
-    self._process = current_process()
+    self._process = event_ids.process
     self._number = next_number()
     self.__class__ = ToolInvoked
     return self

@@ -28,7 +28,7 @@ class ResourceContext:
     `close_errors`; they never replace the error that ended the block. Safe to use from any thread.
     """
 
-    __slots__ = ("_bindings", "_depth", "_errors", "_lock", "_ready", "_root", "_used")
+    __slots__ = ("_bindings", "_depth", "_errors", "_lock", "_ready", "_used", "root")
 
     def __init__(self, bindings: Mapping[Any, Binding[Any]]) -> None:
         self._bindings = bindings
@@ -37,9 +37,9 @@ class ResourceContext:
         self._used = False
         self._errors: tuple[BaseException, ...] = ()
         # A closed stand-in until it is opened, so that every method finds a root.
-        self._root = Root(bindings, 0, self._lock)
-        self._root.seal()
-        self._ready = self._root.ready
+        self.root = Root(bindings, 0, self._lock)
+        self.root.seal()
+        self._ready = self.root.ready
 
     @overload
     def get(self, resource_type: type[T], /) -> T: ...
@@ -80,13 +80,13 @@ class ResourceContext:
         `overrides` win over bindings in what is asked of the scope and of the providers of its own resources, but
         not in SINGLETONs, which outlive the call. They are never closed. Use it as `with ctx.tool_scope() as r:`.
         """
-        root = self._root
+        root = self.root
         return ToolScope(self._opened() if root.closed else root, overrides)
 
     @property
     def is_open(self) -> bool:
         """Whether resources can be had without opening it again."""
-        return not self._root.closed
+        return not self.root.closed
 
     @property
     def close_errors(self) -> tuple[BaseException, ...]:
@@ -95,35 +95,30 @@ class ResourceContext:
 
     def snapshotables(self) -> tuple[Any, ...]:
         """What is alive and can be taken back: instances handed in, and built ones in order of birth, each once."""
-        return self._root.snapshotables
+        return self.root.snapshotables
 
     @property
     def has_eager_tools(self) -> bool:
         """Whether a tool scope builds something as soon as it is entered."""
-        return bool(self._root.eager_tools)
+        return bool(self.root.eager_tools)
 
     def mark(self) -> int:
         """A point in time for `born_since` and `discard`; nothing was built between two marks that are equal."""
-        return self._root.births
-
-    def moment(self) -> tuple[int, tuple[Any, ...]]:
-        """`mark()` and `snapshotables()` in one."""
-        root = self._root
-        return root.births, root.snapshotables
+        return self.root.births
 
     def born_since(self, mark: int) -> tuple[object, ...]:
         """What was built for the context after the mark, oldest first; resources of tool scopes are not counted."""
-        return tuple(item.value for item in self._root.born_since(mark))
+        return tuple(item.value for item in self.root.born_since(mark))
 
     def discard(self, mark: int) -> None:
         """Close what was built for the context after the mark, newest first, and forget it: `get` builds it anew."""
-        root = self._root
+        root = self.root
         if root.births != mark:
             self._errors += block_on(end(root, root.take_since(mark), Blocking(root.portal)))
 
     async def adiscard(self, mark: int) -> None:
         """Like `discard`, for async code."""
-        root = self._root
+        root = self.root
         if root.births != mark:
             self._errors += await end(root, root.take_since(mark), way_of_waiting(root.portal))
 
@@ -166,19 +161,19 @@ class ResourceContext:
         """Count one more block; start a new life and return it, or None when there is one."""
         with self._lock:
             self._depth += entered
-            if not self._root.closed:
+            if not self.root.closed:
                 return None
             self._used = True
             self._errors = ()
-            self._root = Root(self._bindings, self._root.births, self._lock)
-            self._ready = self._root.ready
-            return self._root
+            self.root = Root(self._bindings, self.root.births, self._lock)
+            self._ready = self.root.ready
+            return self.root
 
     def _seal(self, *, left: int = 0, now: bool = False) -> tuple[Root | None, list[Owned]]:
         """Count a block less; end the life when that was the outermost, or now, and return what is left to close."""
         with self._lock:
             self._depth -= left
-            root = self._root
+            root = self.root
             if root.closed or (self._depth and not now):
                 return None, []
             return root, root.seal()
@@ -215,8 +210,8 @@ class ResourceContext:
         """The open life; opens a context that was never used, and refuses one that was closed."""
         if not self._used:
             self.open()
-        self._root.check_open()
-        return self._root
+        self.root.check_open()
+        return self.root
 
 
 __all__ = ["ResourceContext"]

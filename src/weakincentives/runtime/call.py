@@ -91,13 +91,10 @@ class Screened(NamedTuple):
     started: float
 
 
-class Admitted(NamedTuple):
-    """A screened request that every policy allowed. Only `gate` makes one."""
+class Admitted(Screened):
+    """A screened request that every policy allowed. Only gate.py makes one."""
 
-    request: Request
-    tool: Tool[Any, Any]
-    repeats: int
-    started: float
+    __slots__ = ()
 
 
 class Ran(NamedTuple):

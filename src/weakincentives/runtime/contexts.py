@@ -121,8 +121,10 @@ class CallContext(_CallFields, ToolContext):
             if scope is not None:
                 scope.close()
         finally:
-            reason = _ENDINGS.get(outcome, "it returned")
-            if outcome in _ENDINGS and self._owner is not None:  # its handler may still run, and begin calls
+            reason = _ENDINGS.get(outcome)
+            if reason is None:
+                reason = "it returned"
+            elif self._owner is not None:  # its handler may still run, and begin calls
                 self._owner.ended = self._run.locks
             _set_over(self, reason)
             if self._scope is not scope and self._scope is not None:

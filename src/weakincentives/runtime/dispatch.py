@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from ..prompt.policy import may_overlap
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import ask_policies, gate, screen
+from .gate import gate, screen
 from .invoke import invoke, start, too_late, unopened
 from .once import Once
 from .parse import parse
@@ -52,7 +52,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
             savepoint.place_here()
         if not savepoint.open_now(shared):
             await waiting.open(savepoint, shared=shared, seconds=run.remaining())
-        admitted = gate(screened) or await ask_policies(screened, run, waiting)
+        admitted = screened if type(screened) is Admitted else await gate(screened, run, waiting)
         owner = savepoint.owner
         around = None if owner.around is None else savepoint.around()
         context = savepoint.call = call_context(request, run, not read_only, around, owner)

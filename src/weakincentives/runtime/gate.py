@@ -19,7 +19,7 @@ from .waiting import Waiting
 
 
 def screen(request: Request, run: Run) -> Screened:
-    """Let the request pass to the locks, or raise `Refused`."""
+    """Let the request pass to the locks, or raise `Refused`. Without policies it is admitted at once."""
     _, bound, params = request
     tool = bound.tool
     repeats = 1 if tool.max_repeats is None else run.memory.repeats(request, tool, tool.max_repeats)
@@ -37,15 +37,10 @@ def screen(request: Request, run: Run) -> Screened:
             "This needs a person: the process should be restarted.",
             params=params,
         )
-    return make(Screened, (request, tool, repeats, run.monotonic()))
+    return make(Screened if bound.policies else Admitted, (request, tool, repeats, run.monotonic()))
 
 
-def gate(screened: Screened, asked: bool = False) -> Admitted | None:
-    """Admit a request whose policies all allow it; None while they are to be asked. Only this makes an `Admitted`."""
-    return make(Admitted, screened) if asked or not screened[0].bound.policies else None
-
-
-async def ask_policies(screened: Screened, run: Run, waiting: Waiting) -> Admitted:
+async def gate(screened: Screened, run: Run, waiting: Waiting) -> Admitted:
     """Ask the policies and admit the request, or raise `Refused`.
 
     The caller holds the locks of the call: alone, unless all policies say that calls may overlap.
@@ -62,9 +57,7 @@ async def ask_policies(screened: Screened, run: Run, waiting: Waiting) -> Admitt
         if run.deadline is not None and run.deadline.expired:
             raise _too_late(request)
         raise Refused("refused", text, params=params)
-    admitted = gate(screened, asked=True)
-    assert admitted is not None
-    return admitted
+    return Admitted(*screened)
 
 
 def _too_late(request: Request) -> Refused:
@@ -82,4 +75,4 @@ def _ask_budget(request: Request, tracker: BudgetTracker) -> None:
         raise Refused("refused", f"{error}\nTherefore '{name}' was not run.", params=request.params) from None
 
 
-__all__ = ["ask_policies", "gate", "screen"]
+__all__ = ["gate", "screen"]

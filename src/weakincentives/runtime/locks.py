@@ -207,7 +207,8 @@ class Holding(Placed):
 
     def __init__(self, locks: tuple[CallLock, ...]) -> None:
         around = current_owner()
-        self.owner = Owner(around)
+        self.owner = Owner()
+        self.owner.around = around
         self._outer: Holding | None = None if around is None else around.holder
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False

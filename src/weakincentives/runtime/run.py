@@ -8,7 +8,8 @@ from typing import Any, final
 from ..budget import BudgetTracker
 from ..clock import Clock
 from ..deadlines import Deadline
-from ..fence import ReadOnlyGuard, nearest_owner
+from ..errors import StaleCallError
+from ..fence import ReadOnlyGuard
 from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
@@ -85,13 +86,13 @@ class Run:
 
         `Refused` for a call that is begun by a handler that was given up on, on the same session or files.
         """
-        parts = self.resources.snapshotables()
+        parts = self.resources.root.snapshotables  # not through the method: this runs for every tool call
         if parts is not self._parts:
             self._parts, self.locks = parts, locks_of(self.session, self.resources)
-        around = nearest_owner()
-        if around is not None and any(lock in around.ended for lock in self.locks):
-            raise Refused("refused", "The call around this one is over, so it was not run.")
-        return Savepoint(self.session, self.resources, self.locks, self.log_extra)
+        try:
+            return Savepoint(self.session, self.resources, self.locks, self.log_extra)
+        except StaleCallError:
+            raise Refused("refused", "The call around this one is over, so it was not run.") from None
 
     def read_only_guard(self, tool_name: str) -> ReadOnlyGuard:
         """What refuses the writes of a policy, or of a tool that only reads; one for each tool."""

@@ -210,13 +210,13 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
         if savepoint is not None:
             savepoint.settled = True
             if event.success:
-                savepoint.keep()
+                savepoint.decided = True
         run.record(event)
     except BaseException as error:
         if savepoint is not None:
             savepoint.settled = True
             if event.success:
-                savepoint.keep()
+                savepoint.decided = True
         log = run.session[ToolInvoked]
         if log.latest() is not event:
             log.append(event)

@@ -20,7 +20,7 @@ from ..session import Session
 from ..signals import shielded_run
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import ask_policies, gate, screen
+from .gate import gate, screen
 from .run import Run
 from .settle import abort, conclude, settle
 from .transactions import Resources, Savepoint, context_of
@@ -110,7 +110,7 @@ class PendingToolTracker:
             self._require_new(call.id)
             screened = screen(request, self._run)
             savepoint = self._open(request, read_only)
-            admitted = gate(screened) or block_on(ask_policies(screened, self._run, BLOCKING))
+            admitted = screened if isinstance(screened, Admitted) else block_on(gate(screened, self._run, BLOCKING))
         except Refused as refused:
             if savepoint is not None:
                 savepoint.close()

@@ -67,10 +67,12 @@ class Savepoint(Holding):
 
     Opening waits for other calls on the same session or files. Closing undoes everything unless `keep` was called, so
     that no way out leaves half a call behind. Nested savepoints belong to the call around them. Used once.
+
+    Raises `StaleCallError` in a handler that was given up on, for what took part in its call.
     """
 
     __slots__ = (
-        "_context", "_decided", "_log_extra", "_mark", "_open_inside", "_opened", "_parts", "event_id", "for_all",
+        "_context", "_log_extra", "_mark", "_open_inside", "_opened", "_parts", "decided", "event_id", "for_all",
         "inner_calls", "session", "settled",
     )  # fmt: skip
 
@@ -82,20 +84,24 @@ class Savepoint(Holding):
         log_extra: LogExtra = None,
     ) -> None:
         # As Holding does, without the call: this runs for every tool call.
-        around = nearest_owner()
-        if around is not None:
-            around = current_owner()
-        self.owner = Owner(around)
-        self._outer = None if around is None else around.holder
         if locks is None:
             locks = locks_of(session, resources)
+        self.owner = owner = Owner()
+        around = nearest_owner()
+        if around is None:
+            owner.around = self._outer = None
+        else:
+            if any(lock in around.ended for lock in locks):
+                raise StaleCallError("The call that this code belongs to is over: nothing can be begun in it any more.")
+            owner.around = around = current_owner()
+            self._outer = None if around is None else around.holder
         self._locks = locks if self._outer is None else self._outer.inside(locks)
         self._held = self._shared = False
         self._loop = self._task = self._thread = self._token = None
         self.session = session
         self._context = resources
         self._log_extra = log_extra
-        self._decided = self._opened = False  # the latter: the session knows of it
+        self.decided = self._opened = False  # the latter: the session knows of it
         self.settled = False  # whether the call's event is on record
         self.for_all = False  # whether writes of code outside of all calls are its own
         self.event_id: str | None = None  # the id that its event will have, once a call inside it was made
@@ -141,14 +147,15 @@ class Savepoint(Holding):
         context = self._context
         try:
             if context is not None:
-                self._mark, parts = context.moment()
+                root = context.root  # not through its methods, as above
+                self._mark, parts = root.births, root.snapshotables
                 if parts:
                     self._parts = savepoints_of(parts, self.owner, self.for_all)
             open_savepoint(self.session, self.owner, self.for_all)
             self._opened = True
         except BaseException:
             close_savepoint(self.session, self.owner)
-            self._decided = True  # nothing was changed yet
+            self.decided = True  # nothing was changed yet
             self.close()
             raise
 
@@ -169,7 +176,7 @@ class Savepoint(Holding):
                 if outer is not None and self.is_inside(outer):
                     outer._open_inside = (*outer._open_inside, self)
         except StaleCallError:
-            self._decided = True
+            self.decided = True
             self.close()
             raise
 
@@ -189,7 +196,7 @@ class Savepoint(Holding):
     def _release_now(self) -> None:
         inside, self._open_inside = self._open_inside, ()
         for inner in reversed(inside):
-            inner._decided = True
+            inner.decided = True
             inner._release_now()
         if self._opened:
             self._opened = False
@@ -239,7 +246,7 @@ class Savepoint(Holding):
         finally:
             if failed:
                 self._leave_out(failed)
-            self._decided = True  # after a failure too: closing would only fail once more
+            self.decided = True  # after a failure too: closing would only fail once more
 
     def _leave_out(self, failed: list[Any]) -> None:
         """Releasing says that what happened since is kept, or was undone. Of these participants neither is true."""
@@ -250,24 +257,24 @@ class Savepoint(Holding):
     def start_over(self) -> None:
         """Undo, then go on as if it had just been opened; `RollbackError` as `undo`."""
         self.undo()
-        self._decided = False
+        self.decided = False
 
     def forget(self) -> None:
         """Undo nothing: the call around this one is over and has decided about everything in it."""
-        self._decided = True
+        self.decided = True
         self._opened, self.inner_calls = False, ()
         close_savepoint(self.session, self.owner)
 
     def keep(self) -> None:
         """Let the changes stay when it is closed."""
-        self._decided = True
+        self.decided = True
 
     def close(self) -> None:
         """Forget the moment and let others in; undo first unless that was decided. Closing twice does nothing."""
         if not self._held:
             return
         try:
-            if not self._decided:
+            if not self.decided:
                 with suppress(StaleCallError):
                     self.undo()
         finally:
