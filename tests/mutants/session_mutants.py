@@ -62,8 +62,8 @@ MUTANTS = [
     Mutant(
         "a snapshot forgets the initial content of its moment",
         "session/core.py",
-        "        return snapshot.initial is self.initial and snapshot.policies is self.policies\n",
-        "        return snapshot.policies is self.policies\n",
+        "            if snapshot.initial is not self.initial or snapshot.policies is not self.policies:\n",
+        "            if snapshot.policies is not self.policies:\n",
         _SNAPSHOTS,
     ),
     Mutant(

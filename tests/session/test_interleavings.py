@@ -443,8 +443,8 @@ class Interleavings(RuleBasedStateMachine):
         """A snapshot, however old and whatever was undone since; or a reset."""
         call, moment = self.writer(by), Moment()
         with self.writing(call, handle) as session:
-            if number < len(self.snapshots):
-                snapshot, moment = self.snapshots[number]
+            if number and self.snapshots:
+                snapshot, moment = self.snapshots[-1 - number % len(self.snapshots)]
                 session.restore(snapshot)
             else:
                 session.reset()

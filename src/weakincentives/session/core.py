@@ -132,16 +132,12 @@ class Core(Contents):
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
-            if not self.is_registered_as_in(snapshot):
+            if snapshot.initial is not self.initial or snapshot.policies is not self.policies:
                 state = self._as_shown_in(snapshot, state)
             if self.calls or self.policies:
                 self._replace_all(state, snapshot.notes)
             else:
                 self.state, self.notes = state, snapshot.notes
-
-    def is_registered_as_in(self, snapshot: Snapshot) -> bool:
-        """Whether the slices that are not in its state show what they did then."""
-        return snapshot.initial is self.initial and snapshot.policies is self.policies
 
     def _as_shown_in(self, snapshot: Snapshot, state: Slices) -> Slices:
         """The snapshot's state, with what other slices showed then and would not show as they are registered now.

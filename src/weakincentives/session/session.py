@@ -261,7 +261,13 @@ class Session:
         the number of slice types, not of items. Raises `SnapshotError` as `restore` does.
         """
         core = self._core
-        if not logs and since.state is core.state and since.home is core and core.is_registered_as_in(since):
+        if (
+            not logs
+            and since.state is core.state
+            and since.home is core
+            and since.initial is core.initial
+            and since.policies is core.policies
+        ):
             return ()
         return core.changes(since, logs=logs)
 

@@ -64,7 +64,6 @@ class Snapshot:
         notes: Notes,
         initial: Slices,
         policies: Mapping[type[Any], SlicePolicy],
-        fresh: int | None = None,
     ) -> None:
         self.home = home
         self.state: Slices | None = state
@@ -72,7 +71,7 @@ class Snapshot:
         self.initial = initial
         self.policies = policies
         self._logged = logged
-        self._fresh = len(logged.fresh) if fresh is None else fresh
+        self._fresh = len(logged.fresh)
 
     @property
     def epoch(self) -> int:
