@@ -438,13 +438,13 @@ class Interleavings(RuleBasedStateMachine):
         """At any time, also in the middle of calls that are undone later."""
         self.snapshots.append((self.session.snapshot(), self.model.moment()))
 
-    @rule(by=_small, handle=st.booleans(), number=_small)
-    def restore_by_hand(self, by: int, handle: bool, number: int) -> None:
+    @rule(by=_small, handle=st.booleans(), is_reset=st.sampled_from([False, False, True]), age=st.integers(0, 20))
+    def restore_by_hand(self, by: int, handle: bool, is_reset: bool, age: int) -> None:
         """A snapshot, however old and whatever was undone since; or a reset."""
         call, moment = self.writer(by), Moment()
         with self.writing(call, handle) as session:
-            if number and self.snapshots:
-                snapshot, moment = self.snapshots[-1 - number % len(self.snapshots)]
+            if self.snapshots and not is_reset:
+                snapshot, moment = self.snapshots[-1 - age % len(self.snapshots)]
                 session.restore(snapshot)
             else:
                 session.reset()
