@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _MODEL = ("tests/session/test_interleavings.py",)
 _OVERLAPS = ("tests/session/test_savepoints.py",)
 _CALLS = ("tests/session/test_own_writes.py", "tests/session/test_own_registrations.py")
+_SNAPSHOTS = ("tests/session/test_snapshots_in_calls.py",)
 
 MUTANTS = [
     Mutant(
@@ -57,6 +58,27 @@ MUTANTS = [
         "if not is_kept and (value is not before.get(key) or (space, key) in touched):",
         "if not is_kept and value is not before.get(key):",
         _CALLS,
+    ),
+    Mutant(
+        "a snapshot forgets the initial content of its moment",
+        "session/core.py",
+        "            if snapshot.initial is not self.initial or snapshot.policies is not self.policies:\n",
+        "            if snapshot.policies is not self.policies:\n",
+        _SNAPSHOTS,
+    ),
+    Mutant(
+        "a snapshot forgets the items of a slice that was a LOG for a while",
+        "session/core.py",
+        "                shown = snapshot.logs().get(slice_type)\n",
+        "                shown = None\n",
+        _SNAPSHOTS,
+    ),
+    Mutant(
+        "the snapshot of a savepoint takes the slices that its call made LOGs for LOGs",
+        "session/savepoints.py",
+        "content[NOTES], content[INITIAL], content[POLICIES])\n",
+        "content[NOTES], content[INITIAL], core.policies)\n",
+        _SNAPSHOTS,
     ),
     Mutant(
         "making the log of writes shorter forgets the keys of the call",

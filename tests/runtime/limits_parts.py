@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,10 +48,12 @@ def make(handler: Any, name: str = "", *, read_only: bool = False, **options: An
     return Tool(name=name, description="For tests.", handler=handler, annotations=annotations, **options)
 
 
-def prompt_of(*tools: Any, fs: Filesystem | None = None, resources: Any = None) -> Prompt[Any]:
-    """A prompt with these tools, made of handlers where needed."""
+def prompt_of(
+    *tools: Any, fs: Filesystem | None = None, resources: Any = None, policies: Sequence[Any] = ()
+) -> Prompt[Any]:
+    """A prompt with these tools, made of handlers where needed, under these policies."""
     made: list[Tool[Any, Any]] = [tool if isinstance(tool, Tool) else make(tool) for tool in tools]
-    section = MarkdownSection(title="Tools", template="", tools=made)
+    section = MarkdownSection(title="Tools", template="", tools=made, policies=policies)
     prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="tests", key="limits", sections=[section]))
     bound = dict(resources or {})
     if fs is not None:
@@ -61,7 +63,7 @@ def prompt_of(*tools: Any, fs: Filesystem | None = None, resources: Any = None) 
 
 def executor_of(*tools: Any, session: Session | None = None, **options: Any) -> ToolExecutor:
     """An executor of these tools on a session."""
-    given = {key: options.pop(key) for key in ("fs", "resources") if key in options}
+    given = {key: options.pop(key) for key in ("fs", "resources", "policies") if key in options}
     return ToolExecutor(prompt=prompt_of(*tools, **given), session=session or Session(), **options)
 
 

@@ -23,6 +23,7 @@ from tests.runtime.limits_parts import (
     outcomes,
     start,
 )
+from tests.runtime.ways import both_ways, run_sync
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.deadlines import Deadline
@@ -61,20 +62,6 @@ def _change(context: ToolContext) -> None:
         context.filesystem.write("kept.txt", "changed")
 
 
-def run_sync(executor: ToolExecutor, request: ToolCall) -> ToolReply:
-    with executor:
-        return executor.execute(request)
-
-
-def run_async(executor: ToolExecutor, request: ToolCall) -> ToolReply:
-    async def main() -> ToolReply:
-        async with executor:
-            return await executor.aexecute(request)
-
-    return asyncio.run(main())
-
-
-ways = pytest.mark.parametrize("run", [run_sync, run_async])
 kinds = pytest.mark.parametrize("handler", [sync_stuck, async_stuck])
 
 
@@ -88,7 +75,7 @@ def timed(run: Callable[..., ToolReply], executor: ToolExecutor, request: ToolCa
         assert eventually(lambda: abandoned_count() == 0)
 
 
-@ways
+@both_ways
 @kinds
 @pytest.mark.parametrize("timeout", [LIMIT, timedelta(seconds=LIMIT)], ids=["float", "timedelta"])
 def test_a_tools_timeout_ends_its_call(run: Any, handler: Any, timeout: Any) -> None:
@@ -106,7 +93,7 @@ def test_a_tools_timeout_ends_its_call(run: Any, handler: Any, timeout: Any) -> 
     assert outcomes(session) == ["timeout"]
 
 
-@ways
+@both_ways
 @kinds
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_the_runs_deadline_ends_a_call(run: Any, handler: Any, timeout: float | None) -> None:
@@ -123,7 +110,7 @@ def test_the_runs_deadline_ends_a_call(run: Any, handler: Any, timeout: float | 
     assert outcomes(session) == ["deadline"]
 
 
-@ways
+@both_ways
 @kinds
 def test_the_earlier_limit_counts(run: Any, handler: Any) -> None:
     """With a timeout before the deadline the call times out and the run has time left."""
@@ -135,7 +122,7 @@ def test_the_earlier_limit_counts(run: Any, handler: Any) -> None:
     assert took < LIMIT + SLACK
 
 
-@ways
+@both_ways
 def test_a_deadline_that_has_passed_refuses_the_call(run: Any) -> None:
     """Elapsed before the handler: it does not run, and the reply and the event say why."""
     clock, session, ran = FakeClock(), Session(), list[int]()
@@ -156,7 +143,7 @@ def test_a_deadline_that_has_passed_refuses_the_call(run: Any) -> None:
     assert outcomes(session) == ["succeeded", "deadline"]
 
 
-@ways
+@both_ways
 @pytest.mark.parametrize("timeout", [None, 5.0])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_handler_that_meets_the_deadline_itself_ends_the_evaluation(
@@ -181,7 +168,7 @@ def test_a_handler_that_meets_the_deadline_itself_ends_the_evaluation(
     assert outcomes(session) == ["deadline"]
 
 
-@ways
+@both_ways
 def test_a_timeout_error_of_the_handlers_own_is_just_an_error(run: Any) -> None:
     """TimeoutError raised by a handler is not taken for its limit."""
 
@@ -194,7 +181,7 @@ def test_a_timeout_error_of_the_handlers_own_is_just_an_error(run: Any) -> None:
     assert abandoned_count() == 0
 
 
-@ways
+@both_ways
 @pytest.mark.parametrize("read_only", [False, True])
 def test_waiting_for_other_calls_ends_at_the_deadline(run: Any, read_only: bool) -> None:
     """A call that waits for a busy session is answered at its deadline; its handler never begins."""
@@ -220,7 +207,7 @@ def test_waiting_for_other_calls_ends_at_the_deadline(run: Any, read_only: bool)
     assert outcomes(session) == ["deadline", "succeeded"]
 
 
-@ways
+@both_ways
 def test_a_reader_that_times_out_does_not_wait_for_other_readers(run: Any) -> None:
     """A read-only call that failed has nothing to keep, so it is answered while others still read."""
     session = Session()
@@ -243,7 +230,7 @@ def sync_stuck_reader(params: Text, *, context: ToolContext) -> ToolResult[str]:
     return ToolResult.ok("")
 
 
-@ways
+@both_ways
 def test_a_deadline_that_passes_while_waiting_does_not_start_the_handler(run: Any) -> None:
     """When the lock comes after the deadline, by whatever clock, the handler is not started for nothing."""
     clock, session, ran = FakeClock(), Session(), list[int]()
@@ -282,7 +269,7 @@ def test_an_async_handler_that_times_out_is_cancelled_also_in_plain_code() -> No
     assert unwound == ["cleaned up"]
 
 
-@ways
+@both_ways
 def test_an_async_handler_that_will_not_end_is_left_alone(run: Any) -> None:
     """One that swallows its cancellation is not waited for, and its late write changes nothing."""
     session, late = Session(), list[str]()
@@ -322,7 +309,7 @@ def test_an_async_handler_that_will_not_end_is_left_alone(run: Any) -> None:
     assert session[Count].count() == 0
 
 
-@ways
+@both_ways
 def test_a_deadline_at_the_end_of_time_is_no_limit(run: Any) -> None:
     """The last moment that a datetime can name does not break waiting."""
     deadline = Deadline(datetime.max.replace(tzinfo=UTC))

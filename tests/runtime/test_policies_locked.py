@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.runtime import limits_parts
+from tests.runtime.ways import both_ways
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
@@ -21,7 +23,6 @@ from weakincentives.prompt import (
     RateLimitPolicy,
     ReadBeforeWritePolicy,
     Tool,
-    ToolAnnotations,
     ToolContext,
     ToolInvoked,
     ToolResult,
@@ -40,19 +41,10 @@ class Mark:
 
 
 def executor_of(
-    handler: Callable[..., Any],
-    policies: Sequence[Any],
-    *,
-    name: str = "act",
-    session: Session | None = None,
-    **tool: Any,
+    handler: Callable[..., Any], policies: Sequence[Any], session: Session | None = None, **tool: Any
 ) -> ToolExecutor:
-    made = Tool[Path, str](name=name, description="Act.", handler=handler, **tool)
-    section = MarkdownSection(title="T", key="t", template="x", tools=[made], policies=policies)
-    prompt = Prompt(PromptTemplate(ns="t", key="t", sections=[section])).bind(
-        resources={Filesystem: InMemoryFilesystem()}
-    )
-    return ToolExecutor(prompt=prompt, session=session or Session())
+    made = limits_parts.make(handler, "act", **tool)
+    return limits_parts.executor_of(made, session=session, policies=policies, fs=InMemoryFilesystem())
 
 
 def together(executor: ToolExecutor, count: int, name: str = "act") -> list[ToolReply]:
@@ -76,8 +68,7 @@ def slowly(params: Path, *, context: ToolContext) -> ToolResult[str]:
 @pytest.mark.parametrize("read_only", [False, True])
 def test_of_eight_threads_one_gets_the_last_of_a_quota(policy: Any, read_only: bool) -> None:
     """However many calls come at once, no more are admitted than the policy allows; also of tools that only read."""
-    annotations = ToolAnnotations(read_only=read_only)
-    with executor_of(slowly, [policy], annotations=annotations) as executor:
+    with executor_of(slowly, [policy], read_only=read_only) as executor:
         replies = together(executor, 8)
     assert sorted(reply.outcome for reply in replies) == ["refused"] * 7 + ["succeeded"]
 
@@ -158,22 +149,6 @@ class Asks:
 
 def ok(params: Path, *, context: ToolContext) -> ToolResult[str]:
     return ToolResult.ok("done")
-
-
-def run_sync(executor: ToolExecutor) -> ToolReply:
-    with executor:
-        return executor.execute(ToolCall("1", "act", "{}"))
-
-
-def run_async(executor: ToolExecutor) -> ToolReply:
-    async def main() -> ToolReply:
-        async with executor:
-            return await executor.aexecute(ToolCall("1", "act", "{}"))
-
-    return asyncio.run(main())
-
-
-both_ways = pytest.mark.parametrize("run", [run_sync, run_async])
 
 
 @both_ways

@@ -11,19 +11,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.runtime import limits_parts
+from tests.runtime.ways import both_ways
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.deadlines import Deadline
 from weakincentives.prompt import (
-    MarkdownSection,
-    Prompt,
-    PromptTemplate,
-    Tool,
     ToolContext,
     ToolInvoked,
     ToolResult,
 )
-from weakincentives.runtime import Session, ToolCall, ToolReply, settle
+from weakincentives.runtime import Session, ToolReply, settle
 from weakincentives.session import Append
 
 TIMEOUT = 0.1
@@ -98,29 +96,10 @@ class SlowAsync:
         await asyncio.sleep(self.on_result_seconds)
 
 
-def run_sync(executor: ToolExecutor) -> ToolReply:
-    with executor:
-        return executor.execute(ToolCall("1", "act", "{}"))
-
-
-def run_async(executor: ToolExecutor) -> ToolReply:
-    async def main() -> ToolReply:
-        async with executor:
-            return await executor.aexecute(ToolCall("1", "act", "{}"))
-
-    return asyncio.run(main())
-
-
-both_ways = pytest.mark.parametrize("run", [run_sync, run_async])
-
-
 def executor_of(session: Session, value: Value | None = None, *policies: Any, deadline: Deadline | None = None,
                 timeout: float | None = None) -> ToolExecutor:  # fmt: skip
-    tool = Tool[Go, Any](name="act", description="Act.", handler=change(value), timeout=timeout)
-    section = MarkdownSection(title="T", key="t", template="x", tools=[tool], policies=policies)
-    return ToolExecutor(
-        prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session, deadline=deadline
-    )
+    tool = limits_parts.make(change(value), "act", timeout=timeout)
+    return limits_parts.executor_of(tool, session=session, policies=policies, deadline=deadline)
 
 
 LONG = 60.0

@@ -149,7 +149,7 @@ class Model:
         place = part.space, part.key
         before = values.get(place)
         if before is None and part.space == "slice":
-            before = values.get(("initial", part.key), [])
+            before = values.get(("initial", part.key), NOTHING)
         try:
             after = part.fold(before)
         except ValueError:
@@ -158,14 +158,14 @@ class Model:
             return
         if after is None:
             values.pop(place, None)
-        elif not (part.space == "slice" and after == before):
+        elif not (part.space == "slice" and after is before):
             values[place] = after
 
     def view(self, slice_type: type[Any], values: dict[tuple[str, Any], Any] | None = None) -> list[Any]:
         values = self.fold() if values is None else values
         if slice_type is Line and ("policy", Line) in values:
             return list(self.lines)
-        return values.get(("slice", slice_type), values.get(("initial", slice_type), []))
+        return values.get(("slice", slice_type), values.get(("initial", slice_type), NOTHING))
 
     def is_log(self) -> bool:
         return ("policy", Line) in self.fold()
@@ -179,6 +179,31 @@ class Model:
         self.fold(drop=True)
         if was_log and not self.is_log():
             self.lines = []
+
+    def moment(self) -> Moment:
+        """What a snapshot holds."""
+        values = self.fold()
+        return Moment(values, list(self.lines) if ("policy", Line) in values else None)
+
+    def restored(self, moment: Moment, slice_type: type[Any]) -> list[Any] | None:
+        """What a restore writes to a slice; None for one that has its initial content, as it has it now."""
+        if slice_type is Line and moment.lines is not None:
+            return moment.lines
+        shown = moment.values.get(("initial", slice_type))
+        is_kept = shown is not None and shown is self.fold().get(("initial", slice_type))
+        return moment.values.get(("slice", slice_type), None if is_kept else shown)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What every slice and note showed; `lines` are those of Line while it was a LOG."""
+
+    values: dict[tuple[str, Any], Any] = field(default_factory=dict[tuple[str, Any], Any])
+    lines: list[Line] | None = None
+
+
+NOTHING: list[Any] = []
+"""The content of a slice that was never written to: the same list always, as a write that changes nothing is none."""
 
 
 def constant(value: Any) -> Fold:
@@ -199,7 +224,7 @@ class Interleavings(RuleBasedStateMachine):
         self.model = Model()
         self.calls: list[Call] = []
         self.happened: list[Happened] = []
-        self.snapshots: list[tuple[Any, dict[tuple[str, Any], Any]]] = []
+        self.snapshots: list[tuple[Any, Moment]] = []
 
     @initialize()
     def configure(self) -> None:
@@ -307,7 +332,7 @@ class Interleavings(RuleBasedStateMachine):
         if slice_type is int:
             self.wrote(call, Part("slice", int, lambda items: [item for item in items if item > number]))
         else:
-            self.wrote(call, Part("slice", slice_type, constant([])))
+            self.wrote(call, Part("slice", slice_type, constant(NOTHING)))
 
     @rule(by=_small, handle=st.booleans(), number=_small)
     def remove_number(self, by: int, handle: bool, number: int) -> None:
@@ -409,26 +434,25 @@ class Interleavings(RuleBasedStateMachine):
             self.model.lines.append(line)
         self.wrote(call, Part("slice", Line, lambda lines: [*lines, line]))
 
-    @precondition(lambda self: not self.calls)
     @rule()
     def take_snapshot(self) -> None:
-        """While no call is open, as the documentation asks: one from the middle of a call holds part of that call."""
-        self.snapshots.append((self.session.snapshot(), self.model.fold()))
+        """At any time, also in the middle of calls that are undone later."""
+        self.snapshots.append((self.session.snapshot(), self.model.moment()))
 
-    @rule(by=_small, handle=st.booleans(), number=_small)
-    def restore_by_hand(self, by: int, handle: bool, number: int) -> None:
-        """A snapshot, however old; or a reset."""
-        call, values = self.writer(by), dict[tuple[str, Any], Any]()
+    @rule(by=_small, handle=st.booleans(), is_reset=st.sampled_from([False, False, True]), age=st.integers(0, 20))
+    def restore_by_hand(self, by: int, handle: bool, is_reset: bool, age: int) -> None:
+        """A snapshot, however old and whatever was undone since; or a reset."""
+        call, moment = self.writer(by), Moment()
         with self.writing(call, handle) as session:
-            if number < len(self.snapshots):
-                snapshot, values = self.snapshots[number]
+            if self.snapshots and not is_reset:
+                snapshot, moment = self.snapshots[-1 - age % len(self.snapshots)]
                 session.restore(snapshot)
             else:
                 session.reset()
         is_log = self.model.is_log()
-        parts = [Part("notes", key, constant(values.get(("notes", key)))) for key in NOTES]
+        parts = [Part("notes", key, constant(moment.values.get(("notes", key)))) for key in NOTES]
         parts += [
-            Part("slice", slice_type, constant(values.get(("slice", slice_type))))
+            Part("slice", slice_type, constant(self.model.restored(moment, slice_type)))
             for slice_type in SLICES
             if not (slice_type is Line and is_log)
         ]

@@ -132,19 +132,26 @@ class Core(Contents):
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
-            if snapshot.policies is not self.policies:
-                state = self._with_former_logs(state, snapshot)
+            if snapshot.initial is not self.initial or snapshot.policies is not self.policies:
+                state = self._as_shown_in(snapshot, state)
             if self.calls or self.policies:
                 self._replace_all(state, snapshot.notes)
             else:
                 self.state, self.notes = state, snapshot.notes
 
-    def _with_former_logs(self, state: Slices, snapshot: Snapshot) -> Slices:
-        """The state with the items of slices that a call made a LOG and that became STATE again when it was undone."""
-        for slice_type, policy in snapshot.policies.items():
-            content = None if policy is not SlicePolicy.LOG else snapshot.logs().get(slice_type)
-            if content is not None and self.policy(slice_type) is not SlicePolicy.LOG:
-                state = state.set(slice_type, content)
+    def _as_shown_in(self, snapshot: Snapshot, state: Slices) -> Slices:
+        """The snapshot's state, with what other slices showed then and would not show as they are registered now.
+
+        Their initial content was replaced or undone since, or only a call that was undone since made them LOGs. A slice
+        that showed nothing and was not registered then is left out: it has the initial content that it has now.
+        """
+        for slice_type in {*snapshot.initial, *snapshot.policies}:
+            if slice_type not in state and self.policy(slice_type) is not SlicePolicy.LOG:
+                shown = snapshot.logs().get(slice_type)
+                if shown is None:
+                    shown = snapshot.initial.get(slice_type)
+                if shown is not None and shown is not self.initial.get(slice_type):
+                    state = state.set(slice_type, shown)
         return state
 
     def note(self, key: object, value: object) -> None:
@@ -168,8 +175,9 @@ class Core(Contents):
                 self.logged = Logged(NO_LOGS, [], self.logged.epoch + 1)
 
     def changes(self, since: Snapshot, *, logs: bool) -> tuple[SliceChange, ...]:
-        """The slices written to since a snapshot."""
-        found = compare(self._content_of(since), self.state, self.initial, SlicePolicy.STATE)
+        """The slices that show something else than in a snapshot because of what was written or undone since."""
+        before = self._as_shown_in(since, self._content_of(since))
+        found = compare(before, self.state, self.initial, SlicePolicy.STATE)
         if logs:
             logged = self.logs
             same = same_log if since.epoch == self.logged.epoch else None

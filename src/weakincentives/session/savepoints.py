@@ -53,7 +53,7 @@ def snapshot_at(session: Session, owner: Owner) -> Snapshot:
     with core.lock:
         mark = core.marks.get(owner)
         content = core.content if mark is None else mark.content
-        return Snapshot(core, content[STATE], core.logged, content[NOTES], core.policies)
+        return Snapshot(core, content[STATE], core.logged, content[NOTES], content[INITIAL], content[POLICIES])
 
 
 def changes_in(session: Session, owner: Owner) -> tuple[SliceChange, ...]:

@@ -232,10 +232,13 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Remember the content as it is now, in constant time. Any number may be alive; dropping one frees it."""
         core = self._core
-        return Snapshot(core, core.state, core.logged, core.notes, core.policies)
+        return Snapshot(core, core.state, core.logged, core.notes, core.initial, core.policies)
 
     def restore(self, snapshot: Snapshot, /) -> None:
-        """Bring every STATE slice back, in constant time; any snapshot, in any order, any number of times.
+        """Show again what every STATE slice showed; any snapshot, in any order, any number of times.
+
+        That is so also for one that was taken in the middle of a call that was undone since. It takes constant time
+        unless something was registered, or undone, since the snapshot.
 
         Inside a tool call it is a write of that call to every slice and note that differs, and is undone with it. LOG
         slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
@@ -254,10 +257,17 @@ class Session:
     def changes(self, since: Snapshot, /, *, logs: bool = False) -> tuple[SliceChange, ...]:
         """The STATE slices written to since a snapshot, with content before and after; `logs` adds the LOG slices.
 
-        Linear in the number of slice types, not of items. Raises `SnapshotError` as `restore` does.
+        These are the slices that `restore` would give other content, also because a call was undone since. Linear in
+        the number of slice types, not of items. Raises `SnapshotError` as `restore` does.
         """
         core = self._core
-        if not logs and since.state is core.state and since.home is core:
+        if (
+            not logs
+            and since.state is core.state
+            and since.home is core
+            and since.initial is core.initial
+            and since.policies is core.policies
+        ):
             return ()
         return core.changes(since, logs=logs)
 

@@ -49,11 +49,12 @@ class Logged(NamedTuple):
 class Snapshot:
     """A session's content at one moment, for `session.restore` and `session.changes`.
 
+    It holds what each slice showed then: `initial` and `policies` say so of slices that are not in `state`.
     It is a reference to immutable data: taking one costs the same for any amount of data, and dropping it frees what
     nobody else holds. `session.release` empties it early.
     """
 
-    __slots__ = ("_fresh", "_logged", "home", "notes", "policies", "state")
+    __slots__ = ("_fresh", "_logged", "home", "initial", "notes", "policies", "state")
 
     def __init__(  # noqa: PLR0917 - one is made for every snapshot, so all of it by position
         self,
@@ -61,15 +62,16 @@ class Snapshot:
         state: Slices,
         logged: Logged,
         notes: Notes,
+        initial: Slices,
         policies: Mapping[type[Any], SlicePolicy],
-        fresh: int | None = None,
     ) -> None:
         self.home = home
         self.state: Slices | None = state
         self.notes = notes
+        self.initial = initial
         self.policies = policies
         self._logged = logged
-        self._fresh = len(logged.fresh) if fresh is None else fresh
+        self._fresh = len(logged.fresh)
 
     @property
     def epoch(self) -> int:
@@ -87,6 +89,7 @@ class Snapshot:
         """Let go of the content; it cannot be restored any more."""
         self.state = None
         self.notes = NO_NOTES
+        self.initial = NO_SLICES
         self._logged, self._fresh = Logged(NO_LOGS, [], self._logged.epoch), 0
 
     def __repr__(self) -> str:
