@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from queue import Queue
+from threading import Thread
 
 from tests.session.own_parts import Line, failing
 from tests.world import Note
@@ -108,3 +110,15 @@ def test_the_snapshot_of_a_savepoint_is_of_its_opening() -> None:
     session.restore(opening)
     assert session[Line].count() == 0
     assert session[Count].count() == 0
+
+
+def test_a_snapshot_waits_for_a_change_under_way() -> None:
+    """An undo replaces slices, notes and registrations one after another; a snapshot sees all of that or nothing."""
+    session, taken = Session(), Queue[Snapshot]()
+    with session._core.lock:  # pyright: ignore[reportPrivateUsage] - as an undo in another thread holds it
+        thread = Thread(target=lambda: taken.put(session.snapshot()))
+        thread.start()
+        thread.join(0.1)
+        assert taken.empty()
+    thread.join(30)
+    session.restore(taken.get_nowait())

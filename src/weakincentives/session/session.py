@@ -232,7 +232,8 @@ class Session:
     def snapshot(self) -> Snapshot:
         """Remember the content as it is now, in constant time. Any number may be alive; dropping one frees it."""
         core = self._core
-        return Snapshot(core, core.state, core.logged, core.notes, core.initial, core.policies)
+        with core.lock:  # an undo in another thread replaces them one after another
+            return Snapshot(core, core.state, core.logged, core.notes, core.initial, core.policies)
 
     def restore(self, snapshot: Snapshot, /) -> None:
         """Show again what every STATE slice showed; any snapshot, in any order, any number of times.
