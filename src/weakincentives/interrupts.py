@@ -118,12 +118,14 @@ def wait_until_done(
     *,
     meanwhile: Callable[[], object] | None = None,
     period: float = TIMEOUT_MAX,
+    deliver: bool = True,
 ) -> bool:
     """Block until the future is done; False when that takes longer than `seconds`. What it holds is not looked at.
 
     In the main thread a signal ends the wait, and what its handler raises is raised here. Nothing is ever raised inside
     a condition variable, as it may be in `Future.result()`, which leaves locks taken and waiters behind. `meanwhile` is
-    called every `period` seconds.
+    called every `period` seconds. Without `deliver` signals stay noted, for what must be done first; as in any code of
+    ours, one that insists is raised.
     """
     shield = current_shield()
     depth, woken = shield.depth, shield.wake
@@ -132,10 +134,10 @@ def wait_until_done(
         wake: SimpleQueue[Any] = SimpleQueue()
         until = None if seconds is None else monotonic() + seconds
         if shield is MAIN:
-            shield.wake = wake  # a signal that comes from here on puts an item
+            shield.wake = wake if deliver else None  # a signal that comes from here on puts an item
         future.add_done_callback(wake.put)
         while not future.done():
-            if shield.noted:
+            if shield.noted and deliver:
                 shield.deliver()
             left = period if until is None else min(until - monotonic(), period)
             if left <= 0:
