@@ -110,7 +110,7 @@ _FAULTS = [
     Mutant(
         "a worker is waited for inside its future",
         "runtime/waiting.py",
-        "        done = wait_until_done(threaded.future, seconds)",
+        "        done = wait_until_done(threaded.future, seconds, deliver=deliver)",
         "        done = bool(threaded.future.exception(seconds)) or True",
     ),
     Mutant(
@@ -150,6 +150,30 @@ _FAULTS = [
         "runtime/places.py",
         "            return self._thread is not None and not _is_alive(self._thread)",
         "            return False",
+    ),
+    Mutant(
+        "who waits for a loop that stands still waits for ever",
+        "runtime/locks.py",
+        "            elif (why := holding.standstill(blocking=blocking)) is not None:",
+        "            elif (why := None) is not None:",
+    ),
+    Mutant(
+        "a loop that runs in steps seems to stand still",
+        "runtime/places.py",
+        "    if ran:\n",
+        "    if ran and since == 0.0:\n",
+    ),
+    Mutant(
+        "a lock granted to a task that never ran again is kept",
+        "runtime/locks.py",
+        "                self._drop(len(self._locks))\n                return",
+        "                return",
+    ),
+    Mutant(
+        "a lock that was taken over is released by its former waiter",
+        "runtime/locks.py",
+        "        self.release_own(shared, holding)\n",
+        "        self.release(shared, holding)\n",
     ),
     Mutant(
         "a lock is handed to a closed event loop",

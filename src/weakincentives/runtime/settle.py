@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ..errors import JournalError, ReducerError, RollbackError, StaleCallError
+from ..errors import JournalError, ReducerError, RollbackError, SessionBusyError, StaleCallError
 from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked, tool_invoked
@@ -119,7 +119,7 @@ def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoin
         except RollbackError as failed:  # recorded like any other end; then the run must stop
             conclude_now(call, Refused("crashed", _NOT_UNDONE, params=params), run)
             raise failed from error
-    if isinstance(error, JournalError):  # files whose last undo failed: nothing may run on them
+    if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
         return conclude_now(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
     if isinstance(error, Exception):
         logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
