@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, get_ident
 from time import monotonic
+from types import CodeType
 from typing import Any, TypeVar, final
 
 T = TypeVar("T")
@@ -112,6 +113,29 @@ class shielded:  # noqa: N801 - used like a function, as `contextlib.suppress` i
             shield.depth -= 1  # the last effect
 
 
+finalizers: set[CodeType] = set()
+"""The code of each `__del__` in which our signal handler notes signals, from its very first instruction on."""
+
+
+def finalizer(close: Callable[[T], object]) -> Callable[[T], None]:
+    """For a `__del__` that is Python code: what is raised in it is lost, so interrupts are noted there.
+
+    They are delivered by the next code of ours that does so: at the end of the call or run, at the latest. As with
+    `shielded`, this takes a run; outside of one Python swallows an interrupt that falls into a `__del__`.
+    """
+
+    def finalize(self: T) -> None:
+        shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield` would be a place of its own
+        shield.depth += 1
+        try:
+            close(self)
+        finally:
+            shield.depth -= 1  # the last effect, and nothing is delivered
+
+    finalizers.add(finalize.__code__)
+    return finalize
+
+
 def wait_until_done(
     future: Future[Any],
     seconds: float | None = None,
@@ -188,4 +212,15 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["MAIN", "OTHER", "Handler", "Shield", "current_shield", "shielded", "unshielded", "wait_until_done"]
+__all__ = [
+    "MAIN",
+    "OTHER",
+    "Handler",
+    "Shield",
+    "current_shield",
+    "finalizer",
+    "finalizers",
+    "shielded",
+    "unshielded",
+    "wait_until_done",
+]

@@ -17,13 +17,13 @@ class MemorySnapshot:
     `mark` is its place in the log of writes: that of a savepoint, or of a bare one taken while a savepoint was open.
     """
 
-    __slots__ = ("_log", "_period", "_root", "mark")
+    __slots__ = ("__weakref__", "_hold", "_log", "_root", "mark")
 
     def __init__(self, root: Directory, log: TouchedLog, period: Period, mark: MemoryMark | None) -> None:
         self._root: Directory | None = root
         self._log = log
-        self._period = period
         self.mark = mark
+        self._hold = log.hold(period, self, mark)
 
     def state(self, log: TouchedLog) -> tuple[Directory, Period]:
         """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
@@ -31,17 +31,15 @@ class MemorySnapshot:
             raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
         if self._root is None:
             raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
-        return self._root, self._period
+        return self._root, self._hold.period
 
     def release(self) -> None:
         """Free the state; once is enough, more does nothing."""
         if self._root is not None:
             self._root = None
-            self._log.let_go(self._period)
+            self._log.let_go(self._hold)
             if self.mark is not None:
                 self.mark.alive = False
-
-    __del__ = release
 
 
 def state_of(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:

@@ -8,50 +8,75 @@ is merged into the one before it, or forgotten when there is none, so there are 
 from __future__ import annotations
 
 from collections import deque
+from typing import Any, final
+from weakref import ref
 
 
 class Period:
-    """The paths touched from one snapshot to the next, and how many snapshots opened it."""
+    """The paths touched from one snapshot to the next, and the holds of the snapshots that opened it, by their ids."""
 
     __slots__ = ("after", "before", "holders", "paths")
 
     def __init__(self, before: Period | None) -> None:
         self.before = before
         self.after: Period | None = None
-        self.holders = 1
+        self.holders: dict[int, Hold] = {}
         self.paths: set[str] = set()
 
 
-class TouchedLog:
-    """Not safe by itself: its owner calls it under a lock, except for `let_go`."""
+@final
+class Hold(ref[Any]):
+    """A snapshot's hold on a period. Given up when the snapshot goes, which may be at any moment in any thread.
 
-    __slots__ = ("_let_go", "_newest")
+    That is noted by `deque.append` itself: in Python code of ours an interrupt could be raised, and would be lost.
+    `mark` is the snapshot's place in the log of writes, which ends with it.
+    """
+
+    __slots__ = ("mark", "period")
+
+    mark: Any
+    period: Period
+
+
+class TouchedLog:
+    """Not safe by itself: its owner calls it under a lock, except for `let_go`.
+
+    `dropped` are the holds that were given up since somebody last looked.
+    """
+
+    __slots__ = ("_newest", "dropped")
 
     def __init__(self) -> None:
         self._newest: Period | None = None
-        self._let_go: deque[Period] = deque()
+        self.dropped: deque[Hold] = deque()
 
     def open(self) -> Period:
-        """The period that starts now; the newest one when nothing was touched in it."""
-        if self._let_go:
-            self._sweep()
+        """The period that starts now, for `hold`; the newest one when nothing was touched in it."""
+        if self.dropped:
+            self.sweep()
         newest = self._newest
         if newest is not None and not newest.paths:
-            newest.holders += 1
             return newest
         period = self._newest = Period(newest)
         if newest is not None:
             newest.after = period
         return period
 
-    def let_go(self, period: Period) -> None:
-        """One holder fewer. May be called at any moment from any thread, also by the garbage collector."""
-        self._let_go.append(period)
+    def hold(self, period: Period, snapshot: object, mark: Any) -> Hold:
+        """Keep the period for as long as the snapshot lives, or until `let_go`."""
+        hold = Hold(snapshot, self.dropped.append)
+        hold.period, hold.mark = period, mark
+        period.holders[id(hold)] = hold
+        return hold
+
+    def let_go(self, hold: Hold) -> None:
+        """Give a hold up. May be called at any moment from any thread."""
+        self.dropped.append(hold)
 
     def note(self, path: str) -> None:
         """Something at or below the path changed."""
-        if self._let_go:
-            self._sweep()
+        if self.dropped:
+            self.sweep()
         if self._newest is not None:
             self._newest.paths.add(path)
 
@@ -74,10 +99,15 @@ class TouchedLog:
         elif newest is not None:
             newest.paths |= self.since(period)
 
-    def _sweep(self) -> None:
-        while self._let_go:
-            period = self._let_go.popleft()
-            period.holders -= 1
+    def sweep(self) -> None:
+        """Forget what was held by snapshots that are gone, and say so to their marks."""
+        while self.dropped:
+            hold = self.dropped.popleft()
+            period = hold.period
+            if period.holders.pop(id(hold), None) is None:  # released first and dropped afterwards
+                continue
+            if hold.mark is not None:
+                hold.mark.alive = False
             if not period.holders:
                 self._unlink(period)
 
@@ -92,4 +122,4 @@ class TouchedLog:
             self._newest = before
 
 
-__all__ = ["Period", "TouchedLog"]
+__all__ = ["Hold", "Period", "TouchedLog"]

@@ -9,7 +9,9 @@ from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[
 from contextvars import Context
 from time import monotonic
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
+
+from ..weak_table import WeakTable
 
 _STANDSTILL = 30.0
 """Seconds that an event loop of another thread may stand still before who waits for it is told."""
@@ -87,20 +89,20 @@ class _ThisThread(threading.local):
 _here = _ThisThread()
 
 
-_standing: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[float, list[None]]] = WeakKeyDictionary()
+_standing: WeakTable[asyncio.AbstractEventLoop, tuple[float, list[None]]] = WeakTable()
 """Event loops that did not run when somebody looked: since when, and an item once one of them has run again."""
 
 
 def _stood_still(loop: asyncio.AbstractEventLoop) -> float:
     """Seconds for which the loop has certainly not run; a look now and then would miss one that runs in steps."""
-    since, ran = _standing.get(loop, (0.0, [None]))
+    since, ran = _standing.get(loop) or (0.0, [None])
     if ran:
         since, ran = monotonic(), list[None]()
         try:
             loop.call_soon_threadsafe(ran.append, None, context=Context())
         except RuntimeError:  # it was closed this moment
             return 0.0
-        _standing[loop] = since, ran
+        _standing.put(loop, (since, ran))
     return monotonic() - since
 
 
