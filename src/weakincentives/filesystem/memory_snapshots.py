@@ -29,17 +29,16 @@ class MemorySnapshot:
         """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
         if self._log is not log:
             raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
-        if self._root is None:
+        root, period = self._root, self._hold.period
+        if root is None or period is None:
             raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
-        return self._root, self._hold.period
+        return root, period
 
     def release(self) -> None:
-        """Free the state; once is enough, more does nothing."""
+        """Free the state, under the filesystem's lock; once is enough, more does nothing."""
         if self._root is not None:
             self._root = None
             self._log.let_go(self._hold)
-            if self.mark is not None:
-                self.mark.alive = False
 
 
 def state_of(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:

@@ -13,14 +13,18 @@ from weakref import ref
 
 
 class Period:
-    """The paths touched from one snapshot to the next, and the holds of the snapshots that opened it, by their ids."""
+    """The paths touched from one snapshot to the next, and how many snapshots that opened it are left.
 
-    __slots__ = ("after", "before", "holders", "paths")
+    `bare` are the holds of those that have no mark to keep them, by their ids.
+    """
+
+    __slots__ = ("after", "bare", "before", "holders", "paths")
 
     def __init__(self, before: Period | None) -> None:
         self.before = before
         self.after: Period | None = None
-        self.holders: dict[int, Hold] = {}
+        self.holders = 0
+        self.bare: dict[int, Hold] | None = None
         self.paths: set[str] = set()
 
 
@@ -29,17 +33,18 @@ class Hold(ref[Any]):
     """A snapshot's hold on a period. Given up when the snapshot goes, which may be at any moment in any thread.
 
     That is noted by `deque.append` itself: in Python code of ours an interrupt could be raised, and would be lost.
-    `mark` is the snapshot's place in the log of writes, which ends with it.
+    `mark` is the snapshot's place in the log of writes, which ends with it. The mark, or else the period, keeps the
+    hold: one that only its snapshot knew would go with it unnoticed. `period` is None once it was given up.
     """
 
     __slots__ = ("mark", "period")
 
     mark: Any
-    period: Period
+    period: Period | None
 
 
 class TouchedLog:
-    """Not safe by itself: its owner calls it under a lock, except for `let_go`.
+    """Not safe by itself: its owner calls it under a lock.
 
     `dropped` are the holds that were given up since somebody last looked.
     """
@@ -65,13 +70,31 @@ class TouchedLog:
     def hold(self, period: Period, snapshot: object, mark: Any) -> Hold:
         """Keep the period for as long as the snapshot lives, or until `let_go`."""
         hold = Hold(snapshot, self.dropped.append)
-        hold.period, hold.mark = period, mark
-        period.holders[id(hold)] = hold
+        hold.period = period
+        hold.mark = mark
+        period.holders += 1
+        if mark is None:
+            if period.bare is None:
+                period.bare = {}
+            period.bare[id(hold)] = hold
+        else:
+            mark.note = hold
         return hold
 
     def let_go(self, hold: Hold) -> None:
-        """Give a hold up. May be called at any moment from any thread."""
-        self.dropped.append(hold)
+        """Give a hold up; more than once does nothing."""
+        period, mark = hold.period, hold.mark
+        if period is None:
+            return
+        hold.period = None
+        if mark is not None:
+            mark.alive = False
+            mark.note = None
+        elif period.bare is not None:
+            del period.bare[id(hold)]
+        period.holders -= 1
+        if not period.holders:
+            self._unlink(period)
 
     def note(self, path: str) -> None:
         """Something at or below the path changed."""
@@ -102,14 +125,7 @@ class TouchedLog:
     def sweep(self) -> None:
         """Forget what was held by snapshots that are gone, and say so to their marks."""
         while self.dropped:
-            hold = self.dropped.popleft()
-            period = hold.period
-            if period.holders.pop(id(hold), None) is None:  # released first and dropped afterwards
-                continue
-            if hold.mark is not None:
-                hold.mark.alive = False
-            if not period.holders:
-                self._unlink(period)
+            self.let_go(self.dropped.popleft())
 
     def _unlink(self, period: Period) -> None:
         before, after = period.before, period.after
