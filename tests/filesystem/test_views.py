@@ -112,8 +112,8 @@ def test_a_method_of_somebodys_own_filesystem_is_not_passed_on() -> None:
             hidden.words("a.txt")
         assert str(caught.value) == (
             f"Counting.words cannot be used here: this view ({type(view).__name__}) has the methods of Filesystem "
-            "alone, because it could not guard what others write. Make words a function that takes a Filesystem, or bind an "
-            "object of its own for it, which is then neither fenced nor undone."
+            "alone, because it could not guard what others write. Make words a function that takes a Filesystem, or "
+            "bind an object of its own for it, which is then neither fenced nor undone."
         )
         assert not hasattr(view, "words")
         with pytest.raises(AttributeError, match="object has no attribute 'paragraphs'"):
