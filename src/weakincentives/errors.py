@@ -22,6 +22,7 @@
     |   `-- LeaseLostError             somebody else holds the call now; nothing was recorded
     |-- SessionError
     |   |-- ReducerError               a reducer raised; nothing of its dispatch was applied
+    |   |-- SessionBusyError           a call that cannot go on by itself holds what is needed
     |   |-- SnapshotError              a snapshot that cannot be restored here
     |   `-- SessionFormatError         a saved session that cannot be loaded
     |-- ResourceError
@@ -216,6 +217,10 @@ class ReducerError(SessionError):
     """A reducer raised (the cause); nothing of its dispatch was applied."""
 
 
+class SessionBusyError(SessionError):
+    """The session or the files are held by a call of an event loop that does not run; it says how to go on."""
+
+
 class SnapshotError(SessionError):
     """A snapshot cannot be restored: it is another object's, or was released."""
 
@@ -306,6 +311,7 @@ __all__ = [
     "RollbackError",
     "SandboxError",
     "SchemaError",
+    "SessionBusyError",
     "SessionError",
     "SessionFormatError",
     "SnapshotError",

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, get_ident
 from time import monotonic
+from types import CodeType
 from typing import Any, TypeVar, final
 
 T = TypeVar("T")
@@ -112,18 +113,43 @@ class shielded:  # noqa: N801 - used like a function, as `contextlib.suppress` i
             shield.depth -= 1  # the last effect
 
 
+finalizers: set[CodeType] = set()
+"""The code of each `__del__` in which our signal handler notes signals, from its very first instruction on."""
+
+
+def finalizer(close: Callable[[T], object]) -> Callable[[T], None]:
+    """For a `__del__` that is Python code: what is raised in it is lost, so interrupts are noted there.
+
+    They are delivered by the next code of ours that does so: at the end of the call or run, at the latest. As with
+    `shielded`, this takes a run; outside of one Python swallows an interrupt that falls into a `__del__`.
+    """
+
+    def finalize(self: T) -> None:
+        shield = MAIN if get_ident() == MAIN.ident else OTHER  # `current_shield` would be a place of its own
+        shield.depth += 1
+        try:
+            close(self)
+        finally:
+            shield.depth -= 1  # the last effect, and nothing is delivered
+
+    finalizers.add(finalize.__code__)
+    return finalize
+
+
 def wait_until_done(
     future: Future[Any],
     seconds: float | None = None,
     *,
     meanwhile: Callable[[], object] | None = None,
     period: float = TIMEOUT_MAX,
+    deliver: bool = True,
 ) -> bool:
     """Block until the future is done; False when that takes longer than `seconds`. What it holds is not looked at.
 
     In the main thread a signal ends the wait, and what its handler raises is raised here. Nothing is ever raised inside
     a condition variable, as it may be in `Future.result()`, which leaves locks taken and waiters behind. `meanwhile` is
-    called every `period` seconds.
+    called every `period` seconds. Without `deliver` signals stay noted, for what must be done first; as in any code of
+    ours, one that insists is raised.
     """
     shield = current_shield()
     depth, woken = shield.depth, shield.wake
@@ -132,10 +158,10 @@ def wait_until_done(
         wake: SimpleQueue[Any] = SimpleQueue()
         until = None if seconds is None else monotonic() + seconds
         if shield is MAIN:
-            shield.wake = wake  # a signal that comes from here on puts an item
+            shield.wake = wake if deliver else None  # a signal that comes from here on puts an item
         future.add_done_callback(wake.put)
         while not future.done():
-            if shield.noted:
+            if shield.noted and deliver:
                 shield.deliver()
             left = period if until is None else min(until - monotonic(), period)
             if left <= 0:
@@ -186,4 +212,15 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["MAIN", "OTHER", "Handler", "Shield", "current_shield", "shielded", "unshielded", "wait_until_done"]
+__all__ = [
+    "MAIN",
+    "OTHER",
+    "Handler",
+    "Shield",
+    "current_shield",
+    "finalizer",
+    "finalizers",
+    "shielded",
+    "unshielded",
+    "wait_until_done",
+]

@@ -15,7 +15,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Any, TypeVar, final
 
-from .interrupts import MAIN, Handler, Shield, current_shield
+from .interrupts import MAIN, Handler, Shield, current_shield, finalizers
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class SignalHandler:
     def __call__(self, signum: int, frame: Any) -> None:
         """What the interpreter calls, in the main thread."""
         shield = MAIN
-        if not shield.depth:
+        if not shield.depth and (frame is None or frame.f_code not in finalizers):
             self.previous(signum, frame)
         elif shield.wake is None and _insists(signum, shield):
             shield.noted = [item for item in shield.noted if item[0] != signum]

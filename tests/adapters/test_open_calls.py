@@ -293,3 +293,51 @@ def test_a_history_without_a_prompt_is_given_one() -> None:
     given = ToolReply("c1", "Sent.", ToolResult.ok(None, message="Sent."), "succeeded")
     _, whole = continued(ScriptedAdapter(say("On.")), shop, session, history=history, tool_results=[given])
     assert [message.kind for message in whole.messages] == ["model", "answer", "user", "model"]
+
+
+@pytest.mark.parametrize("way", ["evaluate", "aevaluate"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_answer_to_a_call_that_is_not_open_is_refused(way: str, answered: bool) -> None:
+    """Ids that the history does not have open are named, with those that are; nothing is recorded, closed or sent."""
+    shop = Shop()
+    session = Session()
+    stepper = ScriptedAdapter(call("send", number="A").with_id("c1"), say("On."), manual=True)
+    step = stepper.evaluate(shop.prompt, session)
+    reply = step.tool_calls[0].execute()
+    history = step.history
+    if answered:
+        history = History((*history.messages, AnswerMessage("c1", "Paid A.")))
+        wrong, is_open = [reply], "none"
+    else:
+        wrong, is_open = [reply, reply._replace(call_id="c9"), reply._replace(call_id="c8")], "c1"
+    ids = "c1" if answered else "c8, c9"
+    with pytest.raises(ValueError) as caught:
+        continued(stepper, shop, session, way, history=history, tool_results=iter(wrong))
+    assert str(caught.value) == (
+        f"tool_results= holds answers to calls that are not open: {ids}. Open in history=: {is_open}. "
+        "Leave these answers out, or continue the conversation that made the calls."
+    )
+    assert len(stepper.requests) == 1
+    assert outcomes(session) == ["succeeded"]
+    # The conversation of manual mode is as open as before.
+    assert stepper.evaluate(shop.prompt, session, tool_results=[reply]).text == "On."
+
+
+def test_a_history_without_calls_takes_no_results() -> None:
+    """Results without any open call are an error too, and an empty list of them is not."""
+    shop, history = Shop(), History((UserMessage("Hello"), ModelMessage("Good day.")))
+    adapter = ScriptedAdapter(say("On."))
+    many = [ToolReply(f"c{number:02}", "x", ToolResult.ok("x"), "succeeded") for number in range(30)]
+    with pytest.raises(ValueError, match=r"c00, .*, c19 and 10 more\. Open in history=: none\."):
+        adapter.evaluate(shop.prompt, Session(), history=history, tool_results=many)
+    assert adapter.requests == []
+    assert adapter.evaluate(shop.prompt, Session(), history=history, tool_results=[]).text == "On."
+
+
+def test_a_repeated_answer_to_an_older_call_does_no_harm() -> None:
+    """What `execute` says of a call that ran before is marked as a duplicate, and may be handed back again."""
+    shop = Shop()
+    history, session = interrupted(shop, "send")
+    older = ToolReply("c0", "x", ToolResult.ok("x"), "succeeded", duplicate=True)
+    text, _ = continued(ScriptedAdapter(say("On.")), shop, session, history=history, tool_results=[older])
+    assert text.startswith("Paid A.")

@@ -21,6 +21,7 @@ from tests.filesystem.test_host_model import _Failure as Impossible
 from weakincentives.errors import ConflictError, SnapshotError
 from weakincentives.fence import Owner, enter_owner, leave_owner
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.testing.filesystem_savepoints import Savepoints
 
 names = st.sampled_from(["a", "b", "c", "d"])
 paths = st.lists(names, min_size=1, max_size=3).map("/".join)
@@ -583,3 +584,46 @@ def test_random_schedules_of_several_writers(machine: type[SharedFiles]) -> None
 def test_many_random_schedules_of_several_writers(machine: type[SharedFiles]) -> None:
     """Thousands of schedules."""
     _run(machine, EXAMPLES, 50)
+
+
+class Careless:
+    """Files in memory whose savepoints know no owner: restoring one undoes what anybody wrote."""
+
+    def __init__(self) -> None:
+        self._files = InMemoryFilesystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        return self._files.snapshot()
+
+
+class Forgetful(Careless):
+    """Whose savepoints undo nothing."""
+
+    def restore(self, snapshot: Any, /) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("make", "noticed"),
+    [
+        (Careless, {"undoes_what_its_owner_wrote", "stand_in_the_way"}),
+        (Forgetful, {"undoes_what_its_owner_wrote", "its_own_part", "with_the_outer_one", "stand_in_the_way"}),
+        (InMemoryFilesystem, set[str]()),
+    ],
+)
+def test_the_contract_notices_savepoints_that_do_not_hold(make: Callable[[], Any], noticed: set[str]) -> None:
+    """The suite for users' own filesystems fails on savepoints that undo too much, or nothing."""
+    failed: set[str] = set()
+    for name in [name for name in vars(Savepoints) if name.startswith("test_")]:
+        suite = Savepoints()
+        suite.make = make
+        suite.setup_method()
+        try:
+            getattr(suite, name)()
+        except AssertionError:
+            failed.add(name)
+    assert {part for part in noticed if any(part in name for name in failed)} == noticed
+    assert len(failed) == len(noticed)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from itertools import permutations
+from typing import Any
 
 import pytest
+from tests.runtime.limits_parts import Text, call, executor_of
 
 from weakincentives.errors import ReadOnlyError, StaleCallError
 from weakincentives.fence import Fence, ReadOnlyGuard
 from weakincentives.filesystem import Filesystem, GuardedFilesystem, ReadOnlyFilesystem, SubFilesystem
 from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.prompt import ToolContext, ToolResult
+from weakincentives.runtime import Session
 from weakincentives.testing import FilesystemContract
 
 METHODS = [name for name in vars(Filesystem) if not name.startswith("_")]
@@ -88,3 +93,45 @@ def test_a_sub_view_of_a_view_does_not_stack() -> None:
     """Sub views of sub views go straight to the filesystem below."""
     fs = InMemoryFilesystem({"a/b/c": "x"})
     assert repr(fs.sub("a").sub("b")) == repr(fs.sub("a/b"))
+
+
+class Counting(InMemoryFilesystem):
+    """A filesystem of somebody's own, with a method that the protocol does not have."""
+
+    def words(self, path: str) -> int:
+        return len(self.read(path).split())
+
+
+def test_a_method_of_somebodys_own_filesystem_is_not_passed_on() -> None:
+    """It could write past the guard, so a view does not have it; the error names the way out."""
+    fs = Counting({"a.txt": "one two"})
+    guarded = GuardedFilesystem(fs, Fence())
+    for view in (guarded, GuardedFilesystem(guarded, Fence()), ReadOnlyFilesystem(fs)):
+        hidden: Any = view
+        with pytest.raises(AttributeError) as caught:
+            hidden.words("a.txt")
+        assert str(caught.value) == (
+            f"Counting.words cannot be used here: this view ({type(view).__name__}) has the methods of Filesystem "
+            "alone, because it could not guard what others write. Make words a function that takes a Filesystem, or "
+            "bind an object of its own for it, which is then neither fenced nor undone."
+        )
+        assert not hasattr(view, "words")
+        with pytest.raises(AttributeError, match="object has no attribute 'paragraphs'"):
+            hidden.paragraphs("a.txt")
+        with pytest.raises(AttributeError, match="object has no attribute '_private'"):
+            _ = hidden._private
+    assert copy.copy(guarded).read("a.txt") == "one two"
+
+
+def test_a_handler_that_asks_for_somebodys_own_filesystem() -> None:
+    """It gets the call's handle, whose error the log keeps for the developer."""
+    session = Session()
+
+    def count(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult.ok(str(context.resources.get(Counting).words(params.text)))
+
+    executor = executor_of(count, session=session, resources={Counting: Counting({"a.txt": "one two"})})
+    with executor:
+        reply = executor.execute(call("count", text="a.txt"))
+    assert reply.outcome == "crashed"
+    assert "Make words a function that takes a Filesystem" in reply.text

@@ -11,6 +11,20 @@ _OPEN = ("tests/adapters/test_open_calls.py",)
 _OPAQUE = ("tests/session/test_persist_opaque.py",)
 
 MUTANTS = [
+    Mutant(
+        "answers to calls that are not open are ignored",
+        "adapters/core.py",
+        '                check_open(by_call(results), history.open_calls, where="history=")\n',
+        "",
+        _OPEN,
+    ),
+    Mutant(
+        "an interrupted refusal of a turn is recorded twice",
+        "adapters/tool_executor.py",
+        "        return decline(call, _NOT_RUN, self._run)  # a refusal",
+        '        return conclude_now(call, Refused("cancelled", _NOT_RUN), self._run)  # a refusal',
+        ("tests/runtime/test_interrupts.py",),
+    ),
     # One answer.
     Mutant(
         "ids are forgotten after a thousand calls",
@@ -58,7 +72,7 @@ MUTANTS = [
     Mutant(
         "a denial has no event",
         "runtime/open_calls.py",
-        "    concluded = conclude(call, Refused(reply.outcome, reply.text), run, reply.result)\n",
+        "    concluded = conclude_now(call, Refused(reply.outcome, reply.text), run, reply.result)\n",
         "    concluded = reply\n",
         _BY_HAND,
     ),

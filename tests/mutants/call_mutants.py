@@ -14,6 +14,20 @@ _AROUND = ("tests/guarantees/test_g4_ways_around.py",)
 
 MUTANTS = [
     Mutant(
+        "subscribers of refused calls have no limits",
+        "runtime/settle.py",
+        "        await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",
+        "        run.tell(event)\n",
+        _LIMITS,
+    ),
+    Mutant(
+        "the end of a call is interrupted",
+        "runtime/waiting.py",
+        "UNINTERRUPTED: Waiting = Blocking(MAIN, deliver=False)",
+        "UNINTERRUPTED: Waiting = Blocking(MAIN)",
+        ("tests/runtime/test_interrupts.py",),
+    ),
+    Mutant(
         "policies are asked before the locks are taken",
         "runtime/dispatch.py",
         "        if not savepoint.open_now(shared):\n"

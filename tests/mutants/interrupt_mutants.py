@@ -13,6 +13,8 @@ _SUITE = (
 )
 """What is run on each of them, the quickest to notice first."""
 
+_FINALIZERS = ("tests/core/test_finalizers.py",)
+
 _FAULTS = [
     # Each store of the depth.
     Mutant(
@@ -73,7 +75,8 @@ _FAULTS = [
     Mutant(
         "a signal is delivered inside our own code",
         "signals.py",
-        "        if not shield.depth:\n            self.previous(signum, frame)",
+        "        if not shield.depth and (frame is None or frame.f_code not in finalizers):\n"
+        "            self.previous(signum, frame)",
         "        if shield.depth < 2:\n            self.previous(signum, frame)",
     ),
     Mutant(
@@ -110,7 +113,7 @@ _FAULTS = [
     Mutant(
         "a worker is waited for inside its future",
         "runtime/waiting.py",
-        "        done = wait_until_done(threaded.future, seconds)",
+        "        done = wait_until_done(threaded.future, seconds, deliver=deliver)",
         "        done = bool(threaded.future.exception(seconds)) or True",
     ),
     Mutant(
@@ -152,6 +155,65 @@ _FAULTS = [
         "            return False",
     ),
     Mutant(
+        "an interrupt is lost where a filesystem goes",
+        "filesystem/host.py",
+        "    @finalizer\n",
+        "",
+        _FINALIZERS,
+    ),
+    Mutant(
+        "an interrupt is lost where a transaction goes",
+        "runtime/blocks.py",
+        "    @finalizer\n",
+        "",
+        _FINALIZERS,
+    ),
+    Mutant(
+        "an interrupt is lost at the beginning of a finalizer",
+        "signals.py",
+        " and (frame is None or frame.f_code not in finalizers)",
+        "",
+        _FINALIZERS,
+    ),
+    Mutant(
+        "a snapshot in memory that is dropped holds its period",
+        "filesystem/touched.py",
+        "        hold = Hold(snapshot, self.dropped.append)\n",
+        "        hold = Hold(snapshot)\n",
+        ("tests/filesystem/test_memory.py", "tests/filesystem/test_ownership.py"),
+    ),
+    Mutant(
+        "a queue that goes leaves its descriptor open",
+        "runtime/ledger/sqlite_queue.py",
+        "            held = _Descriptor(self, _CLOSE)\n",
+        "            held = _Descriptor(self)\n",
+        _FINALIZERS,
+    ),
+    Mutant(
+        "who waits for a loop that stands still waits for ever",
+        "runtime/locks.py",
+        "            elif (why := holding.standstill(blocking=blocking)) is not None:",
+        "            elif (why := None) is not None:",
+    ),
+    Mutant(
+        "a loop that runs in steps seems to stand still",
+        "runtime/places.py",
+        "    if ran:\n",
+        "    if ran and since == 0.0:\n",
+    ),
+    Mutant(
+        "a lock granted to a task that never ran again is kept",
+        "runtime/locks.py",
+        "                self._drop(len(self._locks))\n                return",
+        "                return",
+    ),
+    Mutant(
+        "a lock that was taken over is released by its former waiter",
+        "runtime/locks.py",
+        "        self.release_own(shared, holding)\n",
+        "        self.release(shared, holding)\n",
+    ),
+    Mutant(
         "a lock is handed to a closed event loop",
         "runtime/locks.py",
         "            if holding is not None and holding.is_orphaned():\n",
@@ -174,4 +236,4 @@ _FAULTS = [
     ),
 ]
 
-MUTANTS = [fault._replace(by=_SUITE) for fault in _FAULTS]
+MUTANTS = [fault._replace(by=fault.by or _SUITE) for fault in _FAULTS]

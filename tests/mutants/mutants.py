@@ -257,8 +257,8 @@ MUTANTS = [
     Mutant(
         "subscribers are not told of refusals",
         "runtime/settle.py",
-        "    try:\n        run.tell(event)\n",
-        "    try:\n        pass\n",
+        "        await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",
+        "        pass\n",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.runtime.interrupt_parts import assert_at_rest, assert_free, events_of, python_handler
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
 
+from weakincentives.deadlines import Deadline
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.interrupts import MAIN, current_shield, shielded, unshielded, wait_until_done
 from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
@@ -511,3 +513,73 @@ def test_an_executor_that_is_dropped_counts_as_closed() -> None:
         with executor_of(write):
             pass
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def interrupting(session: Session) -> threading.Event:
+    """Subscribe somebody who sends Ctrl-C at the first event and then does not return before the end of the test."""
+    told = threading.Event()
+
+    def hang(event: ToolInvoked) -> None:
+        if not told.is_set():
+            told.set()
+            os.kill(os.getpid(), INT)
+            eventually(lambda: False, 2)
+
+    session.dispatcher.subscribe(ToolInvoked, hang)
+    return told
+
+
+def test_an_interrupt_while_subscribers_hear_of_a_refused_call() -> None:
+    """The wait ends at once, and every id of the turn has one event and one answer."""
+    session, replies = Session(), list[ToolReply]()
+    told = interrupting(session)
+    calls = [call("write", "1", wrong="a"), call("write", "2", text="b"), call("nothing", "3")]
+    executor = executor_of(write, session=session, deadline=Deadline.after(timedelta(seconds=60)))
+    with executor, pytest.raises(KeyboardInterrupt):
+        executor.execute_all(calls, on_reply=replies.append)
+    assert told.is_set()
+    assert [(reply.call_id, reply.outcome) for reply in replies] == [
+        ("1", "invalid"), ("2", "cancelled"), ("3", "cancelled")
+    ]  # fmt: skip
+    assert outcomes(session) == ["invalid", "cancelled", "cancelled"]
+    assert_free(session)
+
+
+def test_an_interrupt_waits_until_a_declined_call_is_answered() -> None:
+    """What ends a conversation is not cut short: the interrupt comes when the call is recorded and answered."""
+    session = Session()
+    told = interrupting(session)
+    executor = executor_of(write, session=session, deadline=Deadline.after(timedelta(seconds=60)))
+    with executor, shielded():
+        reply = executor.decline(call("write", "1", text="a"), "Not now.")
+        assert told.is_set()
+        assert (reply.outcome, outcomes(session)) == ("cancelled", ["cancelled"])
+        with pytest.raises(KeyboardInterrupt):
+            current_shield().deliver()
+
+
+def test_a_cancelled_turn_while_subscribers_hear_of_a_refused_call() -> None:
+    """As above in an event loop, where the wait is cancelled."""
+    session, replies, told = Session(), list[ToolReply](), threading.Event()
+
+    def hang(event: ToolInvoked) -> None:
+        if event.call_id == "1":
+            told.set()
+            eventually(lambda: False, 2)
+
+    session.dispatcher.subscribe(ToolInvoked, hang)
+    executor = executor_of(write, session=session, deadline=Deadline.after(timedelta(seconds=60)))
+
+    async def main() -> None:
+        async with executor:
+            calls = [call("write", "1", wrong="a"), call("write", "2", text="b")]
+            turn = asyncio.create_task(executor.aexecute_all(calls, on_reply=replies.append))
+            assert await asyncio.to_thread(told.wait, 20)
+            turn.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await turn
+
+    asyncio.run(main())
+    assert [(reply.call_id, reply.outcome) for reply in replies] == [("1", "invalid"), ("2", "cancelled")]
+    assert outcomes(session) == ["invalid", "cancelled"]
+    assert_free(session)

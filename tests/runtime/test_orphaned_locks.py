@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from tests.runtime.interrupt_parts import assert_free
 from tests.runtime.limits_parts import Count, Text, call, executor_of, outcomes
 
-from weakincentives.errors import StaleCallError
+from weakincentives.errors import SessionBusyError, StaleCallError
 from weakincentives.fence import current_owner
 from weakincentives.prompt import ToolContext, ToolResult
-from weakincentives.runtime import PendingToolTracker, Session, locks, transaction
+from weakincentives.runtime import PendingToolTracker, Session, ToolReply, locks, places, transaction
 from weakincentives.runtime.locks import CallLock, Holding, lock_of
 from weakincentives.session.session import root_of
 
@@ -227,3 +228,144 @@ def test_every_snapshot_is_released_whatever_the_others_do() -> None:
         executor.execute(call("write", "1", text="a"))
     assert (one.released, two.released, outcomes(session)) == (1, 1, ["succeeded"])
     assert_free(session, one, two)
+
+
+# Event loops that stand still. They may be run again, so nothing is taken from them.
+
+
+class Stopped:
+    """A call that hangs in an event loop which was stopped, but not closed."""
+
+    def __init__(self, session: Session) -> None:
+        self.go = asyncio.Event()
+        self.executor = executor_of(self.hang, write, session=session)
+        self.loop = asyncio.new_event_loop()
+        self.task = self.loop.create_task(self.executor.aexecute(call("hang", "1", text="a")))
+        self.loop.run_until_complete(asyncio.sleep(0.02))
+        assert session[Count].all() == (Count(100),)
+
+    async def hang(self, params: Text, *, context: ToolContext) -> ToolResult[str]:
+        context.session[Count].append(Count(100))
+        await self.go.wait()
+        return ToolResult.ok("")
+
+    def finish(self) -> ToolReply:
+        self.go.set()
+        try:
+            return self.loop.run_until_complete(self.task)
+        finally:
+            self.loop.close()
+
+
+NOT_RUNNING = (
+    "The session or the files are held by the call of the tool 'hang' that cannot end, because its event loop is not "
+    "running: run it on, or close it and the call is undone."
+)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops of other threads may stand still for 0.2 s, not for 30 s."""
+    monkeypatch.setattr(places, "_STANDSTILL", 0.2)
+
+
+def test_a_call_behind_a_stopped_loop_of_its_own_thread_is_refused() -> None:
+    """It could never go on, as the thread that would run the loop waits; the call in the loop can still end."""
+    session = Session()
+    stopped = Stopped(session)
+    reply = stopped.executor.execute(call("write", "2", text="a"))
+    assert (reply.outcome, reply.text) == ("refused", f"{NOT_RUNNING}\nTherefore 'write' was not run.")
+    with pytest.raises(SessionBusyError, match="its event loop is not running"), transaction(session):
+        pass
+    assert stopped.finish().success
+    assert stopped.executor.execute(call("write", "3", text="a")).success
+    assert session[Count].all() == (Count(100), Count(1))
+    assert outcomes(session) == ["refused", "succeeded", "succeeded"]
+    assert_free(session)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("way", ["blocking", "awaiting"])
+def test_a_call_behind_a_stopped_loop_of_another_thread_is_refused(way: str) -> None:
+    """Who waits for it in another thread is told so when the loop has not run for a while."""
+    session, replies = Session(), list[ToolReply]()
+    stopped = Stopped(session)
+    executor = executor_of(write, session=session)
+
+    def wait() -> None:
+        asked = call("write", "2", text="a")
+        replies.append(executor.execute(asked) if way == "blocking" else asyncio.run(executor.aexecute(asked)))
+
+    in_thread(wait)
+    assert [reply.text.partition("\n")[0] for reply in replies] == [NOT_RUNNING]
+    assert stopped.finish().success
+    assert session[Count].all() == (Count(100),)
+    assert_free(session)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_loop_that_runs_in_steps_does_not_stand_still() -> None:
+    """A loop that is run for a moment now and then is waited for, however seldom somebody sees it running."""
+    session, replies = Session(), list[ToolReply]()
+    stopped = Stopped(session)
+    executor = executor_of(write, session=session)
+    thread = threading.Thread(target=lambda: replies.append(executor.execute(call("write", "2", text="a"))))
+    thread.start()
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        stopped.loop.run_until_complete(asyncio.sleep(0))
+        time.sleep(0.01)
+    assert replies == []
+    assert stopped.finish().success
+    thread.join(20)
+    assert [reply.outcome for reply in replies] == ["succeeded"]
+    assert_free(session)
+
+
+def test_a_call_that_blocks_the_loop_it_waits_for_is_refused() -> None:
+    """Blocking in an event loop for a call of the same loop would last for ever; the error says to await."""
+    session, go = Session(), asyncio.Event()
+
+    async def hang(params: Text) -> ToolResult[str]:
+        await go.wait()
+        return ToolResult.ok("")
+
+    executor = executor_of(hang, write, session=session)
+
+    async def main() -> tuple[ToolReply, ToolReply]:
+        task = asyncio.create_task(executor.aexecute(call("hang", "1", text="a")))
+        await asyncio.sleep(0.02)
+        blocked = executor.execute(call("write", "2", text="a"))
+        waiting = asyncio.create_task(executor.aexecute(call("write", "3", text="a")))
+        await asyncio.sleep(0.3)  # awaiting is fine, however long it takes
+        assert not waiting.done()
+        go.set()
+        await task
+        return blocked, await waiting
+
+    blocked, awaited = asyncio.run(main())
+    assert (blocked.outcome, awaited.outcome) == ("refused", "succeeded")
+    assert "because this thread blocks its event loop: await here instead of blocking." in blocked.text
+    assert_free(session)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_lock_granted_to_a_task_that_never_ran_again_is_taken_over(shared: bool) -> None:
+    """A waiter that got the lock while its loop stood still, and was then closed, does not keep it for ever."""
+    lock = CallLock()
+    assert lock.take_now(False)
+    loop = asyncio.new_event_loop()
+    holding = Holding((lock,))
+    task = loop.create_task(holding.atake(shared))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    lock.release(False)
+    assert not lock.take_now(False)  # granted, but the task has not run since
+    loop.close()
+    mine = Holding((lock,))
+    mine.take(False, 20)
+    task.get_coro().close()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    assert lock.writer is mine
+    assert not lock.take_now(False)
+    mine.let_go()
+    assert lock.take_now(False)
+    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]

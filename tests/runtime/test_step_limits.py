@@ -188,3 +188,82 @@ def test_a_deadline_holds_for_what_follows_the_handler(run: Callable[[ToolExecut
     assert reply.outcome == "deadline"
     assert time.monotonic() - started < LONG / 2
     assert session[Count].count() == 0
+
+
+# Calls that are not run.
+
+
+def run_unknown(executor: ToolExecutor) -> ToolReply:
+    with executor:
+        return executor.execute(ToolCall("1", "nothing", "{}"))
+
+
+def run_invalid(executor: ToolExecutor) -> ToolReply:
+    with executor:
+        return executor.execute(ToolCall("1", "act", '{"extra": 1}'))
+
+
+def run_invalid_async(executor: ToolExecutor) -> ToolReply:
+    async def main() -> ToolReply:
+        async with executor:
+            beating = asyncio.create_task(asyncio.sleep(0))
+            reply = await executor.aexecute(ToolCall("1", "act", '{"extra": 1}'))
+            assert beating.done()  # the event loop went on meanwhile
+            return reply
+
+    return asyncio.run(main())
+
+
+def run_declined(executor: ToolExecutor) -> ToolReply:
+    with executor:
+        return executor.decline(ToolCall("1", "act", "{}"), "Not now.")
+
+
+def run_open(executor: ToolExecutor) -> ToolReply:
+    with executor:
+        return executor.answer_open(ToolCall("1", "act", "{}"))
+
+
+REFUSALS: list[tuple[Callable[[ToolExecutor], ToolReply], str]] = [
+    (run_unknown, "unknown_tool"),
+    (run_invalid, "invalid"),
+    (run_invalid_async, "invalid"),
+    (run_declined, "cancelled"),
+    (run_open, "unknown"),
+]
+
+
+@pytest.mark.parametrize(("run", "outcome"), REFUSALS)
+@pytest.mark.parametrize("limit", ["timeout", "deadline"])
+def test_a_subscriber_of_a_refused_call_is_given_up_on(
+    run: Callable[[ToolExecutor], ToolReply], outcome: str, limit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tool's timeout and the deadline hold for who is told that a call was not run; answer and event stay."""
+    session, told = Session(), list[str]()
+
+    def hang(event: ToolInvoked) -> None:
+        told.append(event.outcome)
+        stuck.wait(LONG)
+
+    session.dispatcher.subscribe(ToolInvoked, hang)
+    started = time.monotonic()
+    # An unknown tool has no timeout of its own.
+    if limit == "timeout" and outcome != "unknown_tool":
+        reply = run(executor_of(session, timeout=TIMEOUT))
+    else:
+        reply = run(executor_of(session, deadline=Deadline.after(timedelta(seconds=10 * TIMEOUT))))
+    assert time.monotonic() - started < LONG / 2
+    assert (reply.outcome, told) == (outcome, [outcome])
+    assert [event.outcome for event in session[ToolInvoked].all()] == [outcome]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "An event could not be dispatched"
+    ]
+
+
+def test_a_subscriber_of_a_refused_call_without_limits_runs_in_the_caller() -> None:
+    """Without limits a subscriber is simply called, whatever became of the call."""
+    session, threads = Session(), list[threading.Thread]()
+    session.dispatcher.subscribe(ToolInvoked, lambda event: threads.append(threading.current_thread()))
+    run_invalid(executor_of(session))
+    run_declined(executor_of(session))
+    assert threads == [threading.current_thread()] * 2

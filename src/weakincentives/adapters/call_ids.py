@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, cast, final
-from weakref import WeakKeyDictionary
 
 from ..prompt.events import ToolInvoked
 from ..prompt.history import CallIndex
 from ..runtime.call_memory import MAX_ID_CHARS
 from ..session import Session
 from ..session.session import root_of
+from ..weak_table import WeakTable
 from .exchange import ModelTurn
 from .transcript import CallMessage, Message, ModelMessage
 
@@ -97,7 +97,7 @@ def _with_ids(native: Any, renamed: Mapping[str, str]) -> Any:
 
 _ID_KEYS = ("id", "call_id")
 _lock = Lock()
-_indexes: WeakKeyDictionary[Session, CallIndex[set[str]]] = WeakKeyDictionary()
+_indexes: WeakTable[Session, CallIndex[set[str]]] = WeakTable()
 
 
 def _ids_in_log(session: Session) -> set[str]:
@@ -106,7 +106,8 @@ def _ids_in_log(session: Session) -> set[str]:
     with _lock:
         index = _indexes.get(owner)
         if index is None:
-            index = _indexes[owner] = CallIndex(set[str], _add)
+            index = CallIndex(set[str], _add)
+            _indexes.put(owner, index)
     return index.ask(session, lambda ids: ids)
 
 

@@ -17,6 +17,7 @@ from ..runtime.ledger import Ledger
 from ..session import Session
 from .driving import drive
 from .exchange import ModelRequest, ModelTurn
+from .given_results import by_call, check_open
 from .inner_loop import Evaluation, new_key
 from .limits import Limits, LoopSettings
 from .modes import AWAITING_MODE, BLOCKING_MODE
@@ -112,6 +113,7 @@ class ProviderAdapter(ABC):
                 `history` that has open calls the conversation goes on where it was, and the prompt is not said again.
 
         Raises:
+            ValueError: `tool_results` answers calls that are not open; nothing was recorded or sent.
             PromptEvaluationError: no answer; its `phase` is "request", "response", "tool", "budget" or "deadline".
             PromptRenderError: the prompt lacks params.
             RollbackError: a call could not be undone completely.
@@ -168,7 +170,10 @@ class ProviderAdapter(ABC):
 
     def _begin(self, prompt: Prompt[OutputT], session: Session, options: _Options) -> Evaluation[OutputT]:
         if options.tool_results is None or options.history is not None:
-            options = options._replace(tool_results=options.tool_results and tuple(options.tool_results))
+            if options.tool_results is not None:
+                history, results = History.of(options.history), tuple(options.tool_results)
+                check_open(by_call(results), history.open_calls, where="history=")
+                options = options._replace(history=history, tool_results=results)
             self._abandon(session, options.tool_results or ())
             return self._new(prompt, session, options)
         with self._lock:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..runtime.call import ToolReply
 from .transcript import CallMessage
+
+_MAX_LISTED = 20
 
 
 def by_call(results: Iterable[ToolReply]) -> dict[str, ToolReply]:
@@ -17,13 +19,25 @@ def by_call(results: Iterable[ToolReply]) -> dict[str, ToolReply]:
     return replies
 
 
-def check_open(replies: Mapping[str, ToolReply], calls: Iterable[CallMessage]) -> None:
-    """Raise ValueError when there are answers to calls that are not open; duplicates of old ones do no harm."""
-    known = {call.id for call in calls}
+def check_open(replies: Mapping[str, ToolReply], calls: Iterable[CallMessage], *, where: str) -> None:
+    """Raise ValueError when there are answers to calls that are not open; duplicates of old ones do no harm.
+
+    `where` names the conversation in the message. Called before anything is recorded, closed or sent.
+    """
+    known = [call.id for call in calls]
     given = [reply.call_id for reply in replies.values() if not reply.duplicate]
-    unknown = sorted(call_id[:100] for call_id in given if call_id not in known)
+    unknown = sorted(set(given).difference(known))
     if unknown:
-        raise ValueError(f"tool_results= holds answers to calls that are not open: {', '.join(unknown)}.")
+        raise ValueError(
+            f"tool_results= holds answers to calls that are not open: {_listed(unknown)}. "
+            f"Open in {where}: {_listed(known) or 'none'}. "
+            "Leave these answers out, or continue the conversation that made the calls."
+        )
+
+
+def _listed(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _MAX_LISTED} more" if len(ids) > _MAX_LISTED else ""
+    return ", ".join(call_id[:100] for call_id in ids[:_MAX_LISTED]) + more
 
 
 __all__ = ["by_call", "check_open"]

@@ -338,7 +338,7 @@ class Evaluation(Generic[OutputT]):
     def take_results(self, results: Iterable[ToolReply]) -> None:
         """Manual mode goes on: these are the answers; a call without one is recorded as not run."""
         given = by_call(results)
-        check_open(given, self._transcript.open_calls())
+        check_open(given, self._transcript.open_calls(), where="this conversation")
         self._answer_open_calls(_NOT_RUN, given)
 
     def close(self, results: Iterable[ToolReply] = ()) -> None:

@@ -26,7 +26,7 @@ from ..runtime.ledger import Ledger
 from ..runtime.once import recall_answer
 from ..runtime.open_calls import answer_open_call, decline
 from ..runtime.run import Run
-from ..runtime.settle import answer_of, conclude
+from ..runtime.settle import answer_of, conclude_now
 from ..runtime.threads import Threaded
 from ..runtime.waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting
 from ..session import Session
@@ -352,7 +352,7 @@ class _Turn:
             return
         text = _OPENED if isinstance(self._ended, VisibilityExpansionRequired) else _NOT_RUN
         for call in batch:
-            self._answer(conclude(call, Refused("cancelled", text), self._run))
+            self._answer(conclude_now(call, Refused("cancelled", text), self._run))
 
     def wait(self, future: Future[ToolReply]) -> None:
         """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
@@ -393,7 +393,7 @@ class _Turn:
         for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
             if event.call_id == call.id and event.outcome != "invalid":
                 return answer_of(event)
-        return conclude(call, Refused("cancelled", _NOT_RUN), self._run)
+        return decline(call, _NOT_RUN, self._run)  # a refusal may be recorded, and its subscribers interrupted
 
     def _answer(self, reply: ToolReply) -> None:
         if reply.duplicate and any(known.call_id == reply.call_id for known in self.replies):

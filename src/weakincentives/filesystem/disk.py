@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import final
 
 from ..errors import JournalError, ReadOnlyError
+from ..weak_table import WeakTable
 from . import state_dir
 from .confine import Confined
 from .journal import Journal
@@ -57,7 +57,7 @@ class Disk:
         self._state: StateDir | None = None
         self._journal: Journal | None = None
         self._depth = 0
-        _disks.add(self)
+        _disks.put(self, None)
 
     @property
     def state(self) -> StateDir:
@@ -237,11 +237,11 @@ def _open_root(sys: Syscalls, root: str) -> int:
         raise NotADirectoryError(errno.ENOTDIR, text, root) from None
 
 
-_disks: weakref.WeakSet[Disk] = weakref.WeakSet()
+_disks: WeakTable[Disk, None] = WeakTable()
 
 
 def _after_fork() -> None:
-    for disk in list(_disks):
+    for disk in _disks.living():
         disk.after_fork()
 
 

@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import stat
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, Literal, Self
 
 from ..errors import ReadOnlyError
 from ..fence import Owner, current_owner
-from ..interrupts import shielded
+from ..interrupts import finalizer, shielded
+from ..weak_table import WeakTable
 from . import state_dir
 from .confine import Handle, refused
 from .disk import Disk
@@ -109,7 +109,7 @@ class HostFilesystem(HostReading):
             self._disk.close()
             raise
         self._closed = False
-        _opened.add(self)
+        _opened.put(self, None)
 
     def __repr__(self) -> str:
         return f"HostFilesystem({self._disk.root!r}{', read_only=True' if self._read_only else ''})"
@@ -120,6 +120,7 @@ class HostFilesystem(HostReading):
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    @finalizer
     def __del__(self) -> None:
         # Also runs when __init__ raised; whatever fails here is taken care of when the root is next opened.
         with suppress(Exception):
@@ -356,12 +357,12 @@ class HostFilesystem(HostReading):
         return SubFilesystem(self, path)
 
 
-_opened: weakref.WeakSet[HostFilesystem] = weakref.WeakSet()
+_opened: WeakTable[HostFilesystem, None] = WeakTable()
 
 
 def _close_all() -> None:
     """A process that ends by itself keeps what it wrote; only one that is killed is rolled back."""
-    for fs in list(_opened):
+    for fs in _opened.living():
         with suppress(Exception):
             fs.close()
 

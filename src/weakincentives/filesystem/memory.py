@@ -57,7 +57,7 @@ class InMemoryFilesystem(Searching):
         self._clock = SYSTEM_CLOCK if clock is None else clock
         self._lock = RLock()
         self._log = TouchedLog()
-        self._writes = WriteLog()
+        self._writes = WriteLog(self._log)
         self._root = Directory(EMPTY, self._clock.time())
         for path, content in files.items():
             self.write(path, content)

@@ -17,31 +17,28 @@ class MemorySnapshot:
     `mark` is its place in the log of writes: that of a savepoint, or of a bare one taken while a savepoint was open.
     """
 
-    __slots__ = ("_log", "_period", "_root", "mark")
+    __slots__ = ("__weakref__", "_hold", "_log", "_root", "mark")
 
     def __init__(self, root: Directory, log: TouchedLog, period: Period, mark: MemoryMark | None) -> None:
         self._root: Directory | None = root
         self._log = log
-        self._period = period
         self.mark = mark
+        self._hold = log.hold(period, self, mark)
 
     def state(self, log: TouchedLog) -> tuple[Directory, Period]:
         """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
         if self._log is not log:
             raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
-        if self._root is None:
+        root, period = self._root, self._hold.period
+        if root is None or period is None:
             raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
-        return self._root, self._period
+        return root, period
 
     def release(self) -> None:
-        """Free the state; once is enough, more does nothing."""
+        """Free the state, under the filesystem's lock; once is enough, more does nothing."""
         if self._root is not None:
             self._root = None
-            self._log.let_go(self._period)
-            if self.mark is not None:
-                self.mark.alive = False
-
-    __del__ = release
+            self._log.let_go(self._hold)
 
 
 def state_of(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:

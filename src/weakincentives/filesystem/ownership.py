@@ -54,12 +54,16 @@ class TouchedPaths:
 
 def conflict(path: str, owner: Owner | None) -> ConflictError:
     """The refusal of a write to a path that the owner's call has changed."""
-    call = None if owner is None else getattr(owner.holder, "call", None)
-    tool = getattr(call, "tool_name", None)
-    who = f"the call of the tool {tool!r}" if tool else "a transaction"
+    who = holder_name(None if owner is None else owner.holder)
     return ConflictError(
         f"{path!a} was changed by {who} that is still open, so it was not written. Wait until that is over."
     )
+
+
+def holder_name(holder: Any) -> str:
+    """What error messages call the savepoint that stands in the way."""
+    tool = getattr(getattr(holder, "call", None), "tool_name", None)
+    return f"the call of the tool {tool!r}" if tool else "a transaction"
 
 
 def open_savepoint(part: Any, owner: Owner | None = None, *, for_all: bool = False) -> Any:
@@ -71,4 +75,4 @@ def open_savepoint(part: Any, owner: Owner | None = None, *, for_all: bool = Fal
     return part.snapshot() if savepoint is None else savepoint(owner, for_all=for_all)
 
 
-__all__ = ["TouchedPaths", "conflict", "covers", "open_savepoint"]
+__all__ = ["TouchedPaths", "conflict", "covers", "holder_name", "open_savepoint"]

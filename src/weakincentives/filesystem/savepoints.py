@@ -22,7 +22,7 @@ class Mark:
     __slots__ = ("alive", "for_all", "manifest", "note", "owner", "position", "savepoint", "touched")
 
     manifest: Any
-    note: Dropped | None
+    note: Any
 
     def __init__(
         self, position: int, savepoint: bool = False, owner: Owner | None = None, for_all: bool = False

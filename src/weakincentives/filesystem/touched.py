@@ -8,50 +8,98 @@ is merged into the one before it, or forgotten when there is none, so there are 
 from __future__ import annotations
 
 from collections import deque
+from typing import Any, final
+from weakref import ref
 
 
 class Period:
-    """The paths touched from one snapshot to the next, and how many snapshots opened it."""
+    """The paths touched from one snapshot to the next, and how many snapshots that opened it are left.
 
-    __slots__ = ("after", "before", "holders", "paths")
+    `bare` are the holds of those that have no mark to keep them, by their ids.
+    """
+
+    __slots__ = ("after", "bare", "before", "holders", "paths")
 
     def __init__(self, before: Period | None) -> None:
         self.before = before
         self.after: Period | None = None
-        self.holders = 1
+        self.holders = 0
+        self.bare: dict[int, Hold] | None = None
         self.paths: set[str] = set()
 
 
-class TouchedLog:
-    """Not safe by itself: its owner calls it under a lock, except for `let_go`."""
+@final
+class Hold(ref[Any]):
+    """A snapshot's hold on a period. Given up when the snapshot goes, which may be at any moment in any thread.
 
-    __slots__ = ("_let_go", "_newest")
+    That is noted by `deque.append` itself: in Python code of ours an interrupt could be raised, and would be lost.
+    `mark` is the snapshot's place in the log of writes, which ends with it. The mark, or else the period, keeps the
+    hold: one that only its snapshot knew would go with it unnoticed. `period` is None once it was given up.
+    """
+
+    __slots__ = ("mark", "period")
+
+    mark: Any
+    period: Period | None
+
+
+class TouchedLog:
+    """Not safe by itself: its owner calls it under a lock.
+
+    `dropped` are the holds that were given up since somebody last looked.
+    """
+
+    __slots__ = ("_newest", "dropped")
 
     def __init__(self) -> None:
         self._newest: Period | None = None
-        self._let_go: deque[Period] = deque()
+        self.dropped: deque[Hold] = deque()
 
     def open(self) -> Period:
-        """The period that starts now; the newest one when nothing was touched in it."""
-        if self._let_go:
-            self._sweep()
+        """The period that starts now, for `hold`; the newest one when nothing was touched in it."""
+        if self.dropped:
+            self.sweep()
         newest = self._newest
         if newest is not None and not newest.paths:
-            newest.holders += 1
             return newest
         period = self._newest = Period(newest)
         if newest is not None:
             newest.after = period
         return period
 
-    def let_go(self, period: Period) -> None:
-        """One holder fewer. May be called at any moment from any thread, also by the garbage collector."""
-        self._let_go.append(period)
+    def hold(self, period: Period, snapshot: object, mark: Any) -> Hold:
+        """Keep the period for as long as the snapshot lives, or until `let_go`."""
+        hold = Hold(snapshot, self.dropped.append)
+        hold.period = period
+        hold.mark = mark
+        period.holders += 1
+        if mark is None:
+            if period.bare is None:
+                period.bare = {}
+            period.bare[id(hold)] = hold
+        else:
+            mark.note = hold
+        return hold
+
+    def let_go(self, hold: Hold) -> None:
+        """Give a hold up; more than once does nothing."""
+        period, mark = hold.period, hold.mark
+        if period is None:
+            return
+        hold.period = None
+        if mark is not None:
+            mark.alive = False
+            mark.note = None
+        elif period.bare is not None:
+            del period.bare[id(hold)]
+        period.holders -= 1
+        if not period.holders:
+            self._unlink(period)
 
     def note(self, path: str) -> None:
         """Something at or below the path changed."""
-        if self._let_go:
-            self._sweep()
+        if self.dropped:
+            self.sweep()
         if self._newest is not None:
             self._newest.paths.add(path)
 
@@ -74,12 +122,10 @@ class TouchedLog:
         elif newest is not None:
             newest.paths |= self.since(period)
 
-    def _sweep(self) -> None:
-        while self._let_go:
-            period = self._let_go.popleft()
-            period.holders -= 1
-            if not period.holders:
-                self._unlink(period)
+    def sweep(self) -> None:
+        """Forget what was held by snapshots that are gone, and say so to their marks."""
+        while self.dropped:
+            self.let_go(self.dropped.popleft())
 
     def _unlink(self, period: Period) -> None:
         before, after = period.before, period.after
@@ -92,4 +138,4 @@ class TouchedLog:
             self._newest = before
 
 
-__all__ = ["Period", "TouchedLog"]
+__all__ = ["Hold", "Period", "TouchedLog"]

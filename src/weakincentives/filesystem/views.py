@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PathRefusedError, ReadOnlyError
 from ..fence import Guard, Owner, ReadOnlyGuard
 from .fingerprints import fingerprint
+from .hidden import hidden_attribute
 from .ownership import open_savepoint
 from .paths import ROOT, is_below, join, normalise, root_refused
 from .protocol import FileChanges, FileStat, Filesystem, GrepMatch
@@ -30,6 +31,14 @@ class GuardedFilesystem:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._fs!r})"
+
+    if not TYPE_CHECKING:  # type checkers are to find what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            fs = None if name.startswith("_") else self._fs
+            while isinstance(fs, GuardedFilesystem):
+                fs = fs._fs
+            raise hidden_attribute(self, fs, name)
 
     def read(self, path: str, *, encoding: str = "utf-8") -> str:
         """See `Filesystem.read`."""

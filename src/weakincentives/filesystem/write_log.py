@@ -13,6 +13,7 @@ from .nodes import Directory, lookup, put_back
 from .ownership import TouchedPaths, conflict
 from .paths import ROOT
 from .savepoints import Mark
+from .touched import TouchedLog
 
 _NEVER: Final = object()
 
@@ -39,9 +40,10 @@ class WriteLog:
     the last savepoint has gone. `_bare` are the bare snapshots that were taken meanwhile, `_count` counts all of them.
     """
 
-    __slots__ = ("_bare", "_count", "_fresh", "_writer", "_writes", "open")
+    __slots__ = ("_bare", "_count", "_fresh", "_log", "_writer", "_writes", "open")
 
-    def __init__(self) -> None:
+    def __init__(self, touched: TouchedLog) -> None:
+        self._log = touched
         self._writes: list[Write | None] = []
         self._fresh: dict[str, Owner | None] = {}
         self._writer: Owner | None = None
@@ -79,6 +81,8 @@ class WriteLog:
 
     def prune(self) -> None:
         """Forget savepoints that were released or dropped, and with the last of them all writes."""
+        if self._log.dropped:
+            self._log.sweep()
         for mark in self.open:
             if not mark.alive:
                 self.open = [mark for mark in self.open if mark.alive]
@@ -90,6 +94,8 @@ class WriteLog:
 
     def claim(self, *paths: str) -> None:
         """Begin a write; `ConflictError` when an open call that is not the writer's has changed one of the paths."""
+        if self._log.dropped:  # a savepoint may be among them
+            self._log.sweep()
         writer = self._writer = current_owner()
         for mark in self.open:
             if not mark.alive:  # dropped, at whatever moment

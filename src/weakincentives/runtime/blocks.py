@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self, final
 
+from ..interrupts import finalizer
 from ..prompt.changes import Changes
 from ..session import Session
 from ..signals import shielded_run
@@ -21,6 +22,7 @@ class _CloseWhenDropped:
     def __init__(self, savepoint: Savepoint) -> None:
         self._savepoint = savepoint
 
+    @finalizer
     def __del__(self) -> None:
         self._savepoint.close()
 

@@ -30,7 +30,7 @@ from .invoke import invoke, start, too_late, unopened
 from .once import Once
 from .parse import parse
 from .run import Run
-from .settle import abort, conclude, settle
+from .settle import abort, conclude, conclude_now, settle
 from .transactions import Savepoint
 from .waiting import OutOfTime, Waiting
 
@@ -76,11 +76,13 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         try:
             if before is not None:
                 await waiting.turn(before)
-        finally:
-            reply = conclude(call, refused, run)
-        return reply
+        except BaseException:
+            conclude_now(call, refused, run)
+            raise
+        return await conclude(call, refused, run, waiting)
     except OutOfTime:
-        return conclude(call, Refused("deadline", too_late(call.name).result.message, params=params), run)
+        late = Refused("deadline", too_late(call.name).result.message, params=params)
+        return await conclude(call, late, run, waiting)
     except BaseException as error:
         if savepoint is not None and savepoint.settled:
             raise

@@ -18,7 +18,9 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol, final
 from weakref import ref
 
+from ..errors import SessionBusyError
 from ..fence import Fence, Guard, Owner, current_owner, enter_owner, leave_owner
+from ..filesystem.ownership import holder_name
 from ..interrupts import unshielded, wait_until_done
 from .places import Placed
 
@@ -94,7 +96,7 @@ class CallLock:
                 self._waiting = deque(waiter for waiter in self._waiting if waiter.granted is not granted)
                 self._serve()  # readers behind a writer may have waited for nothing else
                 return
-        self.release(shared, holding)
+        self.release_own(shared, holding)
 
     def release(self, shared: bool, holding: Holding | None = None) -> None:
         """Hand it to the next in line."""
@@ -107,10 +109,16 @@ class CallLock:
             with self._mutex:
                 self._serve()
 
-    def look_after(self) -> None:
+    def release_own(self, shared: bool, holding: Holding | None) -> None:
+        """Release it, unless it was taken over meanwhile."""
+        if holding is None or self.writer is holding or holding in self.readers:
+            self.release(shared, holding)
+
+    def look_after(self, *, blocking: bool) -> None:
         """Close the calls that hold it and cannot end any more: their thread, task or event loop is gone.
 
-        They are undone, as if they had been interrupted, and the lock goes to the next in line. Asked by who waits.
+        They are undone, as if they had been interrupted, and the lock goes to the next in line. Asked by who waits,
+        `blocking` a thread or awaiting; `SessionBusyError` when a holder stands still but may still go on.
         """
         with self._mutex:
             holders = [*self.readers, *(() if self.writer is None else (self.writer,))]
@@ -118,6 +126,9 @@ class CallLock:
         for holding in holders:
             if holding.is_orphaned():
                 holding.close_orphaned()
+            elif (why := holding.standstill(blocking=blocking)) is not None:
+                who = holder_name(holding)
+                raise SessionBusyError(f"The session or the files are held by {who} that cannot end, because {why}.")
 
     def _was_last_reader(self, holding: Holding | None) -> bool:
         with self._mutex:
@@ -335,12 +346,13 @@ class Holding(Placed):
 
     def _drop(self, taken: int) -> None:
         for lock in self._locks[:taken]:
-            lock.release(self._shared, self)
+            lock.release_own(self._shared, self)
 
     def close_orphaned(self) -> None:
         """Release it for those who wait; what is left of its call can change nothing any more."""
         with _closing_orphans:
-            if not self._held:
+            if not self._held:  # granted to a task that has not run since: nothing was begun
+                self._drop(len(self._locks))
                 return
             name = "unknown" if self._thread is None else self._thread.name
             logger.error("A call in thread %s ended without releasing its locks; they were taken over", name)
@@ -360,7 +372,8 @@ _closing_orphans = Lock()
 
 
 def _wait_until_granted(lock: CallLock, granted: Future[None], until: float | None) -> None:
-    if not wait_until_done(granted, _left(until), meanwhile=lock.look_after, period=_LOOK) and not granted.done():
+    look = partial(lock.look_after, blocking=True)
+    if not wait_until_done(granted, _left(until), meanwhile=look, period=_LOOK) and not granted.done():
         raise LockTimeout("Other calls took too long.")
 
 
@@ -373,7 +386,7 @@ async def _await_until_granted(lock: CallLock, granted: Future[None], until: flo
             return
         if left is not None and left <= _LOOK:
             raise LockTimeout("Other calls took too long.")
-        lock.look_after()
+        lock.look_after(blocking=False)
 
 
 def _left(until: float | None) -> float | None:

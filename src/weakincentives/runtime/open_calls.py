@@ -14,7 +14,7 @@ from .answers import answer_of
 from .call import KEPT, Refused, ToolCall, ToolReply
 from .call_memory import short_id
 from .run import Run
-from .settle import conclude
+from .settle import conclude_now
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def decline(call: ToolCall, text: str, run: Run) -> ToolReply:
     A call of this run that has an event keeps the answer in it: nothing more is recorded.
     """
     event = recorded_call(run.session, short_id(call.id)) if run.memory.knows(short_id(call.id)) else None
-    return conclude(call, Refused("cancelled", text), run) if event is None else answer_of(event)
+    return conclude_now(call, Refused("cancelled", text), run) if event is None else answer_of(event)
 
 
 def answer_open_call(call: ToolCall, run: Run, given: ToolReply | None, recalled: ToolReply | None) -> ToolReply:
@@ -37,7 +37,7 @@ def answer_open_call(call: ToolCall, run: Run, given: ToolReply | None, recalled
     """
     reply = recalled if given is None else given
     if reply is None:
-        return conclude(call, _unknown(call, run), run)
+        return conclude_now(call, _unknown(call, run), run)
     event = recorded_call(run.session, short_id(call.id))
     if event is not None:
         run.memory.is_new(short_id(call.id))
@@ -45,7 +45,7 @@ def answer_open_call(call: ToolCall, run: Run, given: ToolReply | None, recalled
         return reply if reply.text == event.rendered_output else _capped(reply, call, run)
     if given is None and reply.outcome in KEPT:
         _route(reply, run)
-    concluded = conclude(call, Refused(reply.outcome, reply.text), run, reply.result)
+    concluded = conclude_now(call, Refused(reply.outcome, reply.text), run, reply.result)
     return reply._replace(text=concluded.text)
 
 

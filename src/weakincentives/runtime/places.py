@@ -6,8 +6,15 @@ import asyncio
 import sys
 import threading
 from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
+from contextvars import Context
+from time import monotonic
 from typing import Any
 from weakref import ref
+
+from ..weak_table import WeakTable
+
+_STANDSTILL = 30.0
+"""Seconds that an event loop of another thread may stand still before who waits for it is told."""
 
 
 class Placed:
@@ -50,6 +57,27 @@ class Placed:
             return self._thread is not None and not _is_alive(self._thread)
         return loop.is_closed() or not (loop.is_running() or self._thread is None or _is_alive(self._thread))
 
+    def standstill(self, *, blocking: bool) -> str | None:
+        """Why it cannot end although nothing of it is gone; None when it can. Asked by who waits for it.
+
+        Its event loop is blocked by the very code that asks (`blocking`), or does not run and has not for a while.
+        It may be run again at any moment, so nobody else can end what was begun there.
+        """
+        loop = None
+        if self._task is not None:
+            task = self._task()
+            loop = None if task is None else task.get_loop()
+        elif self._loop is not None:
+            loop = self._loop()
+        if loop is None or loop.is_closed():
+            return None
+        if loop.is_running():
+            is_blocked = blocking and loop is running_loop()
+            return "this thread blocks its event loop: await here instead of blocking" if is_blocked else None
+        patience = 0.0 if blocking and self._thread is _here.thread else _STANDSTILL
+        stands_still = _stood_still(loop) >= patience
+        return "its event loop is not running: run it on, or close it and the call is undone" if stands_still else None
+
 
 class _ThisThread(threading.local):
     """The thread object, whose end can be seen; a thread's number may be given to the next one."""
@@ -59,6 +87,23 @@ class _ThisThread(threading.local):
 
 
 _here = _ThisThread()
+
+
+_standing: WeakTable[asyncio.AbstractEventLoop, tuple[float, list[None]]] = WeakTable()
+"""Event loops that did not run when somebody looked: since when, and an item once one of them has run again."""
+
+
+def _stood_still(loop: asyncio.AbstractEventLoop) -> float:
+    """Seconds for which the loop has certainly not run; a look now and then would miss one that runs in steps."""
+    since, ran = _standing.get(loop) or (0.0, [None])
+    if ran:
+        since, ran = monotonic(), list[None]()
+        try:
+            loop.call_soon_threadsafe(ran.append, None, context=Context())
+        except RuntimeError:  # it was closed this moment
+            return 0.0
+        _standing.put(loop, (since, ran))
+    return monotonic() - since
 
 
 def _is_alive(thread: threading.Thread) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ..errors import JournalError, ReducerError, RollbackError, StaleCallError
+from ..errors import JournalError, ReducerError, RollbackError, SessionBusyError, StaleCallError
 from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import ToolInvoked, tool_invoked
+from ..resources.waiting import block_on
 from ..results import ToolResult
 from .accept import accept, accept_now, broken, stopped, too_long
 from .answers import UNEXPECTED, answer_of, answered_before
@@ -22,7 +23,7 @@ from .reply import reply_text
 from .run import Run
 from .steps import AFTER_HANDLER, Steps
 from .transactions import Savepoint
-from .waiting import OutOfTime, Waiting
+from .waiting import UNINTERRUPTED, OutOfTime, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +75,14 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
     return make(ToolReply, (call.id, text, result, outcome, outcome in UNEXPECTED, False))
 
 
-def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
+async def conclude(
+    call: ToolCall, refused: Refused, run: Run, waiting: Waiting, result: ToolResult[Any] | None = None
+) -> ToolReply:
     """End a call that was not admitted: one event, one answer, nothing to undo.
 
     A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
-    from elsewhere and are more than a text.
+    from elsewhere and are more than a text. Subscribers have the time that those of a call that ran have; one that
+    takes longer is given up on and logged, which changes neither event nor answer.
     """
     call_id = call.id if isinstance(call.id, str) else ""
     if refused.duplicate:
@@ -87,18 +91,24 @@ def conclude(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any]
     text, outcome = run.cuts.capped_for(name, call_id, refused.text), refused.outcome
     result = ToolResult.error(text) if result is None else result
     params = call.arguments if refused.params is None else refused.params
+    bound = run.tools.get(name)
     call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
     if call_id:
         run.memory.is_new(call.id)  # answered, so it is not run later either
     event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run, None)
     try:
-        run.tell(event)
-    except Exception as error:  # noqa: BLE001 - a dispatcher of somebody else's making
+        await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
+    except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of somebody else's making
         _untold(error, run)
     finally:
         _record(event, run)
     logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
     return ToolReply(call_id, text, result, outcome, outcome in UNEXPECTED)
+
+
+def conclude_now(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
+    """`conclude` without suspending; an interrupt waits until the call is recorded and answered."""
+    return block_on(conclude(call, refused, run, UNINTERRUPTED, result))
 
 
 def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoint | None, run: Run) -> ToolReply:
@@ -107,14 +117,14 @@ def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoin
         try:
             savepoint.undo()
         except RollbackError as failed:  # recorded like any other end; then the run must stop
-            conclude(call, Refused("crashed", _NOT_UNDONE, params=params), run)
+            conclude_now(call, Refused("crashed", _NOT_UNDONE, params=params), run)
             raise failed from error
-    if isinstance(error, JournalError):  # files whose last undo failed: nothing may run on them
-        return conclude(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
+    if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
+        return conclude_now(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
     if isinstance(error, Exception):
         logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
-        return conclude(call, Refused("crashed", internal_error(error, run), params=params), run)
-    conclude(call, Refused("cancelled", "The call was interrupted.", params=params), run)
+        return conclude_now(call, Refused("crashed", internal_error(error, run), params=params), run)
+    conclude_now(call, Refused("cancelled", "The call was interrupted.", params=params), run)
     raise error
 
 
@@ -227,4 +237,4 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
         keep_inside(savepoint, event)
 
 
-__all__ = ["abort", "answer_of", "conclude", "settle"]
+__all__ = ["abort", "answer_of", "conclude", "conclude_now", "settle"]

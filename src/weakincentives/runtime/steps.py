@@ -1,7 +1,8 @@
 """Users' code around a handler: policies, reducers, `render` and subscribers, within the time limits of the call.
 
 A tool's timeout holds for each step, the run's deadline for all of them. Steps after the handler have a second at the
-least: what a handler did in time is not undone because the deadline passes while its result is recorded.
+least: what a handler did in time is not undone because the deadline passes while its result is recorded. The same
+holds for subscribers that are told of a call that was not run.
 
 Without limits a plain function is simply called. With them it runs in a worker thread, as a handler does, and is given
 up on when its time is over. Reducers hold the session's lock, so they are never given up on, but the call is undone
@@ -27,8 +28,8 @@ class Steps:
 
     __slots__ = ("_least", "_limits", "_waiting")
 
-    def __init__(self, tool: Tool[Any, Any], run: Run, waiting: Waiting, *, least: float = 0.0) -> None:
-        self._limits = Limits(tool.timeout, run.deadline)
+    def __init__(self, tool: Tool[Any, Any] | None, run: Run, waiting: Waiting, *, least: float = 0.0) -> None:
+        self._limits = Limits(None if tool is None else tool.timeout, run.deadline)
         self._least = least
         self._waiting = waiting
 

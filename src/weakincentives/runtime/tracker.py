@@ -22,7 +22,7 @@ from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
 from .gate import gate, screen
 from .run import Run
-from .settle import abort, conclude, settle
+from .settle import abort, conclude_now, settle
 from .transactions import Resources, Savepoint, context_of
 from .waiting import BLOCKING
 
@@ -114,7 +114,7 @@ class PendingToolTracker:
         except Refused as refused:
             if savepoint is not None:
                 savepoint.close()
-            return conclude(call, refused, self._run)
+            return conclude_now(call, refused, self._run)
         except BaseException as error:  # noqa: BLE001 - a participant that cannot be remembered, or Ctrl-C
             try:
                 return abort(call, request.params, error, savepoint, self._run)
@@ -138,7 +138,7 @@ class PendingToolTracker:
         """Answer and record a native tool that must not run, for a reason of the harness's own."""
         with shielded_run():
             refused = self._run.memory.refusal_of(tool_use_id) or Refused("refused", text)
-            return conclude(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
+            return conclude_now(ToolCall(tool_use_id, tool_name, arguments), refused, self._run)
 
     def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
         """Undo a tool that will not end by itself; None for an id that is not pending."""

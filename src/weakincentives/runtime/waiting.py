@@ -110,11 +110,12 @@ class Waiting(Protocol):
 class Blocking:
     """For plain threads. Its coroutines never suspend, so they need no event loop."""
 
-    __slots__ = ("may_vanish", "shield")
+    __slots__ = ("_deliver", "may_vanish", "shield")
 
-    def __init__(self, shield: Shield) -> None:
+    def __init__(self, shield: Shield, *, deliver: bool = True) -> None:
         self.shield = shield
         self.may_vanish = shield is not MAIN
+        self._deliver = deliver
 
     async def open(self, savepoint: Savepoint, *, shared: bool, seconds: float | None = None) -> None:
         try:
@@ -127,10 +128,11 @@ class Blocking:
 
     async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
         if not is_async:
-            return _result(Threaded(lambda: finished(function())), seconds)
+            return _result(Threaded(lambda: finished(function())), seconds, deliver=self._deliver)
         # Its own loop cancels it in time, so that the thread comes back; unless it blocks that loop.
         patience = None if seconds is None else seconds + 2 * _GRACE
-        return _result(Threaded(lambda: asyncio.run(_called_within(seconds, function))), patience)
+        threaded = Threaded(lambda: asyncio.run(_called_within(seconds, function)))
+        return _result(threaded, patience, deliver=self._deliver)
 
     async def in_process(self, limits: Limits, job: Job, on_beat: Callable[[], object]) -> Any:
         packed = job.packed()
@@ -214,13 +216,15 @@ class Awaiting:
 # In the main thread, and in any other one: looked up once per call.
 BLOCKING: Waiting = Blocking(MAIN)
 BLOCKING_ELSEWHERE: Waiting = Blocking(OTHER)
+UNINTERRUPTED: Waiting = Blocking(MAIN, deliver=False)
+"""For steps that end a call: an interrupt is delivered once the call is answered."""
 AWAITING: Waiting = Awaiting(MAIN)
 AWAITING_ELSEWHERE: Waiting = Awaiting(OTHER)
 
 
-def _result(threaded: Threaded, seconds: float | None) -> Any:
+def _result(threaded: Threaded, seconds: float | None, *, deliver: bool = True) -> Any:
     try:
-        done = wait_until_done(threaded.future, seconds)
+        done = wait_until_done(threaded.future, seconds, deliver=deliver)
     except BaseException:
         threaded.abandon()  # Ctrl-C while waiting
         raise
@@ -292,5 +296,6 @@ def _run_loop(awaitable: Awaitable[Any]) -> Any:
 
 
 __all__ = [
-    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "Limits", "OutOfTime", "Waiting", "finished"
+    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "UNINTERRUPTED", "Limits", "OutOfTime",
+    "Waiting", "finished"
 ]  # fmt: skip

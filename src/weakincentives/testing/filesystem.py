@@ -9,9 +9,9 @@ A three-line subclass tests an implementation:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 from ..errors import (
     FilesystemError,
@@ -27,71 +27,11 @@ from ..filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFil
 from ..filesystem.fingerprints import fingerprint
 from ..types import Snapshotable
 from .escapes import ESCAPES
+from .filesystem_parts import FilesystemSuite, raises, state
+from .filesystem_savepoints import Savepoints
 
 
-def raises(
-    expected: type[BaseException] | tuple[type[BaseException], ...],
-    call: Callable[..., object],
-    *args: object,
-    **kwargs: object,
-) -> BaseException:
-    """The error that the call raises; an `AssertionError` when it raises none. A stream is read to its end."""
-    try:
-        result = call(*args, **kwargs)
-        if isinstance(result, Iterator):
-            for _ in result:  # pyright: ignore[reportUnknownVariableType]
-                pass
-    except expected as error:
-        return error
-    shown = ", ".join([ascii(arg)[:80] for arg in args] + [f"{key}={value!a}" for key, value in kwargs.items()])
-    raise AssertionError(f"{getattr(call, '__name__', call)}({shown}) did not raise {expected}")
-
-
-def state(fs: Filesystem) -> dict[str, tuple[object, ...]]:
-    """Everything that a rollback must bring back, by path: kind, mode, time and bytes."""
-    found: dict[str, tuple[object, ...]] = {}
-    for path in fs.glob("**"):
-        stat = fs.stat(path)
-        content = fs.read_bytes(path) if stat.kind == "file" else None
-        found[path] = (stat.kind, stat.mode, stat.modified if stat.kind == "file" else None, content)
-    return found
-
-
-class _Suite:
-    """What the parts of the suite share: `make()` gives an empty, writable filesystem each time."""
-
-    any_order: ClassVar[bool] = False
-    """Whether snapshots may be restored in any order, and again after an older one was; else newest first."""
-
-    _made: list[Filesystem]
-
-    def make(self) -> Filesystem:
-        """An empty filesystem of its own for each test; what has a `close` is closed when the test is over."""
-        raise NotImplementedError("Return an empty, writable filesystem from make().")
-
-    def setup_method(self) -> None:
-        """Called by pytest before each test."""
-        self._made = []
-
-    def teardown_method(self) -> None:
-        """Called by pytest after each test."""
-        for fs in reversed(self._made):
-            close = getattr(fs, "close", None)
-            if close is not None:
-                close()
-
-    def filled(self, *paths: str, **files: str) -> Filesystem:
-        """A filesystem with a file for each path (holding its own name), and one each for the keywords."""
-        fs = self.make()
-        self._made.append(fs)
-        for path in paths:
-            fs.write(path, path)
-        for path, content in files.items():
-            fs.write(path, content)
-        return fs
-
-
-class _Files(_Suite):
+class _Files(FilesystemSuite):
     def test_it_is_a_filesystem_and_can_be_taken_back(self) -> None:
         """An implementation satisfies both protocols."""
         fs = self.filled()
@@ -294,7 +234,7 @@ class _Files(_Suite):
         assert sorted(fs.read("shared.txt").split()) == sorted(f"{n}.{s}" for n in range(8) for s in range(20))
 
 
-class _Paths(_Suite):
+class _Paths(FilesystemSuite):
     def test_a_leading_slash_and_workspace_mean_the_root(self) -> None:
         """All spellings name the same file, and results are always relative."""
         fs = self.filled("src/a.txt")
@@ -365,7 +305,7 @@ class _Paths(_Suite):
         raises(PatternError, fs.glob, "")
 
 
-class _Searches(_Suite):
+class _Searches(FilesystemSuite):
     def test_glob_finds_as_pathlib_does(self) -> None:
         """`*` stays within a part, `**` crosses them, a trailing slash wants directories; results are sorted."""
         fs = self.filled("a.py", "b.txt", "src/c.py", "src/deep/d.py", "src/.hidden.py")
@@ -454,7 +394,7 @@ class _Searches(_Suite):
             assert list(fs.search(text)) == []
 
 
-class _Rollback(_Suite):
+class _Rollback(FilesystemSuite):
     def _changed(self, fs: Filesystem) -> None:
         fs.write("kept.txt", "other")
         fs.append("d/appended.txt", "more")
@@ -598,7 +538,7 @@ class _Rollback(_Suite):
         fs.release(outer)
 
 
-class _Views(_Suite):
+class _Views(FilesystemSuite):
     def _writes(self, fs: Filesystem) -> list[Callable[[], object]]:
         return [
             lambda: fs.write("a.txt", "x"),
@@ -698,11 +638,12 @@ class _Views(_Suite):
         assert sub.glob("*") == ["b.txt", "e.txt"]
 
 
-class FilesystemContract(_Files, _Paths, _Searches, _Rollback, _Views):
+class FilesystemContract(_Files, _Paths, _Searches, _Rollback, Savepoints, _Views):
     """Subclass it with a `make()` that returns an empty, writable filesystem, and pytest runs the whole suite.
 
     `make()` is called once or more in each test; a filesystem with a `close` method is closed afterwards. Set
-    `any_order = True` when snapshots may be restored in any order.
+    `any_order = True` when snapshots may be restored in any order. Savepoints are tested where there is a `savepoint`
+    method; set `owned_savepoints = False` when restoring one undoes what anybody wrote.
     """
 
 

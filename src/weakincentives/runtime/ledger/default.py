@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 from ...session import Session
 from ...session.session import root_of
+from ...weak_table import WeakTable
 from .memory import EffectLedger
 
 logger = logging.getLogger(__name__)
 
 _lock = Lock()
-_ledgers: WeakKeyDictionary[Session, EffectLedger] = WeakKeyDictionary()
+_ledgers: WeakTable[Session, EffectLedger] = WeakTable()
 
 
 def session_ledger(session: Session) -> EffectLedger:
@@ -22,7 +22,8 @@ def session_ledger(session: Session) -> EffectLedger:
     with _lock:
         ledger = _ledgers.get(owner)
         if ledger is None:
-            ledger = _ledgers[owner] = EffectLedger(clock=owner.clock)
+            ledger = EffectLedger(clock=owner.clock)
+            _ledgers.put(owner, ledger)
             logger.warning(
                 "A tool with an IdempotencyConfig was called without an effect_ledger, so effects are remembered in "
                 "memory, for this session alone. Pass effect_ledger=SqliteEffectLedger(path) to remember them."

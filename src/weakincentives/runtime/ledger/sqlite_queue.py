@@ -10,9 +10,13 @@ import fcntl
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import final
+from weakref import ref
 
 _WAY = (0.0006, 0.0012)
 """Seconds that are given to others; they try several times within that."""
@@ -22,12 +26,11 @@ _WAY = (0.0006, 0.0012)
 class Queue:
     """One process's place; used under the ledger's lock."""
 
-    __slots__ = ("_directory", "_fd", "_pid", "_waiting", "_yield_until")
+    __slots__ = ("__weakref__", "_directory", "_fd", "_waiting", "_yield_until")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fd: int | None = None
-        self._pid = 0
         self._waiting = False
         self._yield_until = 0.0
 
@@ -64,18 +67,34 @@ class Queue:
 
     def close(self) -> None:
         """Let go of the directory."""
-        if self._fd is not None and self._pid == os.getpid():
+        if self._fd is not None and _descriptors.pop(self._fd, None) is not None:
             with suppress(OSError):
                 os.close(self._fd)
         self._fd, self._waiting = None, False
 
-    def __del__(self) -> None:
-        self.close()
-
     def _descriptor(self) -> int:
-        if self._fd is None or self._pid != os.getpid():  # a lock that came through a fork is the parent's too
-            self._fd, self._pid = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC), os.getpid()
+        if self._fd is None or self._fd not in _descriptors:  # a lock that came through a fork is the parent's too
+            fd = self._fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+            held = _Descriptor(self, _CLOSE)
+            held.close = partial(os.close, fd)
+            _descriptors[fd] = held  # instead of one that was closed when its queue went
         return self._fd
+
+
+@final
+class _Descriptor(ref[Queue]):
+    """Closes a descriptor when its queue goes, in C code: an interrupt in a `__del__` would be lost."""
+
+    __slots__ = ("close",)
+
+    close: Callable[[], None]
+
+
+_CLOSE = methodcaller("close")
+_descriptors: dict[int, _Descriptor] = {}
+"""Those that this process has opened, by their numbers; a forked child has opened none."""
+
+os.register_at_fork(after_in_child=_descriptors.clear)
 
 
 __all__ = ["Queue"]
