@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -401,6 +402,22 @@ def test_manual_mode_works_in_async_code() -> None:
 
     assert asyncio.run(steps()) == "Done."
     assert shop.notes == ["1"]
+
+
+def test_between_the_steps_of_manual_mode_signals_are_the_callers() -> None:
+    """The conversation stays open there, but it is the caller's program that runs."""
+    shop = Workshop()
+    adapter = ScriptedAdapter(call("write", path="1"), say("Done."), manual=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        first = adapter.evaluate(shop.prompt, shop.session)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        replies = [each.execute() for each in first.tool_calls]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert adapter.evaluate(shop.prompt, shop.session, tool_results=replies).text == "Done."
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # Surroundings.

@@ -21,7 +21,7 @@ from weakincentives.prompt import (
     ToolInvoked,
     ToolResult,
 )
-from weakincentives.runtime import Session, ToolReply, settle
+from weakincentives.runtime import Session, ToolCall, ToolReply, settle
 from weakincentives.session import Append
 
 TIMEOUT = 0.1

@@ -131,11 +131,15 @@ class Evaluation(Generic[OutputT]):
             if not self._turns:
                 await self._begin(mode)
                 await mode.enter(self.executor)
+            else:
+                self.executor.take_signals()
             while True:
                 turn = await self._ask(mode)
                 if turn.calls:
                     if manual:
-                        return self._hand_out(turn)
+                        response = self._hand_out(turn)
+                        self.executor.return_signals()  # between two steps it is the caller's program that runs
+                        return response
                     await self._answer(turn, mode)
                 elif turn.stop_reason != "pause":
                     response = self._finish(turn)

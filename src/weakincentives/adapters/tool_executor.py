@@ -233,7 +233,7 @@ class ToolExecutor:
             if self._left():
                 self._resources.__exit__(None, None, None)
         finally:
-            self._unshield()
+            self.return_signals()
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
@@ -241,7 +241,7 @@ class ToolExecutor:
             if self._left():
                 await self._resources.__aexit__(None, None, None)
         finally:
-            self._unshield()
+            self.return_signals()
 
     def _left(self) -> bool:
         with self._lock:
@@ -264,8 +264,8 @@ class ToolExecutor:
             if not first:  # another task or thread was quicker
                 await self._resources.__aexit__(None, None, None)
 
-    def _shield(self) -> None:
-        """Stand in front of the signal handlers for as long as the `with` lasts; see `interrupts`."""
+    def take_signals(self) -> None:
+        """Stand in front of the signal handlers, as for as long as a `with` lasts; see `interrupts`."""
         with shielded():
             if not self._shielded:
                 find_handlers()
@@ -273,7 +273,8 @@ class ToolExecutor:
                 if self._shielded:
                     self._dropped = finalize(self, leave_elsewhere)
 
-    def _unshield(self) -> None:
+    def return_signals(self) -> None:
+        """Leave signals to the users' handlers again, as `close` does; doing it twice does nothing."""
         with shielded():
             if self._shielded:
                 self._shielded = False
@@ -283,7 +284,7 @@ class ToolExecutor:
     def __enter__(self) -> Self:
         try:
             self._enter()
-            self._shield()
+            self.take_signals()
         except BaseException:  # also an interrupt that waited
             self.close()
             raise
@@ -295,7 +296,7 @@ class ToolExecutor:
     async def __aenter__(self) -> Self:
         try:
             await self._aenter()
-            self._shield()
+            self.take_signals()
         except BaseException:  # as above
             await self.aclose()
             raise

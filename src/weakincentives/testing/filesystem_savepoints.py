@@ -13,7 +13,8 @@ from .filesystem_parts import FilesystemSuite, raises, state
 
 def open_call(around: Owner | None = None) -> Owner:
     """An owner that stands for a call which is under way, inside another one if that is given."""
-    owner = Owner(around)
+    owner = Owner()
+    owner.around = around
     owner.holder = owner  # set for as long as the call is open
     return owner
 
