@@ -12,8 +12,9 @@ class Snapshotable(Protocol[SnapshotT]):
     """Something whose state can be taken back.
 
     `snapshot()` must be cheap: one is taken for every tool call. `restore(s)` brings back exactly the state at
-    `snapshot()`, any number of times; it must leave the object usable even when it raises. `release(s)` says that
-    `s` will not be restored again, so whatever is kept for it may go; releasing twice does nothing.
+    `snapshot()`, any number of times; it must leave the object usable even when it raises. A class may
+    also have `release(s)`: it says that `s` will not be restored again, so whatever is kept for it may go; releasing
+    twice does nothing.
     """
 
     def snapshot(self) -> SnapshotT:
@@ -22,10 +23,6 @@ class Snapshotable(Protocol[SnapshotT]):
 
     def restore(self, snapshot: SnapshotT, /) -> None:
         """Bring the remembered state back."""
-        ...
-
-    def release(self, snapshot: SnapshotT, /) -> None:
-        """Forget it."""
         ...
 
 

@@ -228,22 +228,24 @@ def test_a_late_release_raises_nothing(fs: Any) -> None:
     assert session[Count].count() == 2
 
 
-def test_a_block_begun_by_a_handler_that_was_given_up_on(fs: Any) -> None:
+@pytest.mark.parametrize("by_handle", [True, False])
+def test_a_block_begun_by_a_handler_that_was_given_up_on(fs: Any, by_handle: bool) -> None:
     """A transaction that begins after its call is over is refused: it would belong to no call."""
     go, gone = threading.Event(), threading.Event()
     raised: list[BaseException] = []
+    session = Session()
 
     def slow(params: Text, *, context: Any) -> ToolResult[str]:
         go.wait(WAIT)
         try:
-            with transaction(context.session, context.resources):
+            with transaction(*((context.session, context.resources) if by_handle else (session,))):
                 pass
         except BaseException as error:
             raised.append(error)
         gone.set()
         return ToolResult.ok("")
 
-    with executor_of(make(slow, timeout=0.1), resources={Filesystem: fs}) as executor:
+    with executor_of(make(slow, timeout=0.1), session=session, resources={Filesystem: fs}) as executor:
         assert executor.execute(call("slow", "1")).outcome == "timeout"
         go.set()
         assert gone.wait(WAIT)

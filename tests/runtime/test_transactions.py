@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from tests.world import Counter, Go, Note, World, binding, change, make_tool, ok
 from weakincentives.errors import RollbackError, SessionError, SnapshotError
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolResult
-from weakincentives.resources import ResourceContext, ResourceRegistry
+from weakincentives.resources import Binding, ResourceContext, ResourceRegistry
 from weakincentives.runtime import (
     CompositeSnapshot,
     Session,
@@ -68,6 +69,37 @@ def test_a_block_that_raises_is_undone(error: type[BaseException]) -> None:
         raise error
     assert (texts(session), files.read("kept.txt"), counter.value) == (["before"], "before", 1)
     assert counter.alive == 0
+
+
+def test_a_resource_without_release_takes_part_too() -> None:
+    """`release` is for those that keep something for a snapshot; without it, nothing needs to be let go of."""
+
+    class Tally:
+        def __init__(self) -> None:
+            self.value = 1
+
+        def snapshot(self) -> int:
+            return self.value
+
+        def restore(self, snapshot: int, /) -> None:
+            self.value = snapshot
+
+    given, built = Tally(), list[Tally]()
+    registry = ResourceRegistry.build({Tally: given})
+    with registry.open().open() as resources:
+        with transaction(Session(), resources):
+            given.value = 2
+        with suppress(KeyError), transaction(Session(), resources):
+            given.value = 3
+            raise KeyError
+    assert given.value == 2
+
+    with ResourceRegistry.of(Binding(Tally, lambda _: Tally())).open().open() as resources:
+        built.append(resources.get(Tally))
+        with suppress(KeyError), transaction(Session(), resources):
+            built[0].value = 3
+            raise KeyError
+    assert built[0].value == 1
 
 
 def test_validate_decides() -> None:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, NewType
 
 CLOSERS = frozenset({"close", "aclose"})
-SNAPSHOT_METHODS = frozenset({"snapshot", "restore", "release"})
+SNAPSHOT_METHODS = frozenset({"snapshot", "restore"})
 _LIFECYCLE = CLOSERS | SNAPSHOT_METHODS | {"post_construct"}
 
 
@@ -72,7 +72,7 @@ def own_methods(value: object) -> frozenset[str]:
 
 
 def is_snapshotable(value: object) -> bool:
-    """Whether the object has all of `snapshot`, `restore` and `release`."""
+    """Whether the object has `snapshot` and `restore`; `release` is optional."""
     return own_methods(value) >= SNAPSHOT_METHODS
 
 

@@ -121,8 +121,11 @@ def release_parts(parts: Parts, log_extra: LogExtra = None) -> None:
     """Each is released, whatever the others did; an interrupt among them is raised after the last."""
     interrupt: BaseException | None = None
     for part, taken in reversed(parts):
+        release = getattr(part, "release", None)
+        if release is None:
+            continue
         try:
-            part.release(taken)
+            release(taken)
         except Exception:  # participants are users' code; what is released is not needed any more
             logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
         except BaseException as error:  # noqa: BLE001 - raised when the round is over
