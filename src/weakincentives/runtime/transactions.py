@@ -41,9 +41,7 @@ def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
 
     `StaleCallError` when that call is over. The handles tell the call also in a thread without its context.
     """
-    guard = guard_of(session)
-    if guard is None and isinstance(resources, CallResources):
-        _, guard = unfenced(resources)
+    guard = _guard_of_handles(session, resources)
     if not isinstance(guard, Fence):
         return Savepoint(session, context_of(resources))
     with guard:
@@ -52,12 +50,14 @@ def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
 
 def guard_here(session: Session, resources: Resources | None) -> Guard | None:
     """The guard of the call that some code runs in: that of its handles, or of the call around it."""
+    guard, owner = _guard_of_handles(session, resources), current_owner()
+    return owner.holder.guard() if guard is None and owner is not None else guard
+
+
+def _guard_of_handles(session: Session, resources: Resources | None) -> Guard | None:
     guard = guard_of(session)
     if guard is None and isinstance(resources, CallResources):
         _, guard = unfenced(resources)
-    owner = current_owner()
-    if guard is None and owner is not None:
-        guard = owner.holder.guard()
     return guard
 
 
