@@ -296,6 +296,7 @@ from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSecti
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import Session, ToolCall
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where this process was started
 with PodmanSandboxSection(config=PodmanSandboxConfig(files={"a.txt": "one"})) as box:
     box.start()
     with ToolExecutor(prompt=Prompt(name="x", sections=[box]), session=Session()) as executor:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -118,15 +119,19 @@ def test_taking_over_leaves_the_waiters_own_context_alone() -> None:
     """A call that waits inside another keeps its owner when it takes over a lock."""
     lock, other = CallLock(), CallLock()
     in_thread(lambda: taken(lock))
-    outer = Holding((other,))
-    outer.take(False)
-    inner = Holding((lock,))
-    inner.take(False, 20)
-    assert current_owner() is inner.owner
-    inner.let_go()
-    assert current_owner() is outer.owner
-    outer.let_go()
-    assert current_owner() is None
+
+    def wait() -> None:
+        outer = Holding((other,))
+        outer.take(False)
+        inner = Holding((lock,))
+        inner.take(False, 20)
+        assert current_owner() is inner.owner
+        inner.let_go()
+        assert current_owner() is outer.owner
+        outer.let_go()
+        assert current_owner() is None
+
+    Context().run(wait)
 
 
 def test_a_release_passes_over_waiters_that_are_gone() -> None:

@@ -211,7 +211,7 @@ def test_a_timeout_kills_the_process_and_what_it_started(tmp_path: Path) -> None
 def test_a_timeout_begins_when_the_worker_has_started() -> None:
     """Starting a process is not the handler's time: a short timeout does not fail the first call."""
     POOL.close()
-    with executor_of(isolated(tell, timeout=0.2)) as executor:
+    with executor_of(isolated(tell, timeout=0.5)) as executor:
         assert executor.execute(call("tell")).success
 
 
