@@ -7,10 +7,8 @@ import stat
 import time
 from typing import NamedTuple
 
+from .reserved import reserved
 from .wire import packed, unpacked
-
-RESERVED = ".wink"
-"""Where the host might look for its own journal: nothing that was made in here may pass for one."""
 
 _UNTOUCHED = 0
 """The modification time of a file that may be written and was not."""
@@ -36,8 +34,6 @@ def over(top: str, bounds: Bounds, final: bool) -> str | None:
     free = os.statvfs(top)
     if free.f_bavail * free.f_frsize < bounds.reserve:
         return f"the disk that holds the workspace has less than {bounds.reserve:,} bytes left\nWrite less."
-    if os.path.lexists(os.path.join(top, RESERVED)):
-        return f"the name {RESERVED} is reserved at the top of the workspace\nUse another."
     size = count = 0
     pending = [top]
     while pending:
@@ -45,6 +41,8 @@ def over(top: str, bounds: Bounds, final: bool) -> str | None:
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:
+                    if reserved(entry.name):  # nothing that was made in here may pass for the host's undo state
+                        return f"the name {ascii(entry.name)[1:-1]} is reserved for undo state\nUse another."
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
