@@ -9,7 +9,7 @@ from typing import Final
 
 from ...filesystem import reserved
 
-_MODULES: Final = ("reserved", "wire", "facts", "scratch", "processes", "evaluation", "main")
+_MODULES: Final = ("reserved", "wire", "facts", "scratch", "ipc", "processes", "evaluation", "main")
 """In the order in which they need one another."""
 
 _LOADER: Final = """\

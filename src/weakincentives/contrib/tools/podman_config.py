@@ -185,9 +185,7 @@ class PodmanSandboxConfig:
         if not folder.is_dir() or ":" in str(folder):
             raise _wrong(f"read_only_mounts= has {folder}, which is no folder, or has a colon in its name")
         if (state := _undo_state(folder)) is not None:
-            raise _wrong(
-                f"read_only_mounts= has undo state in it, {state}; mount a folder without any"
-            )
+            raise _wrong(f"read_only_mounts= has undo state in it, {state}; mount a folder without any")
         return str(folder)
 
 

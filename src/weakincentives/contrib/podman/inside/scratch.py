@@ -124,7 +124,7 @@ def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
     written: dict[str, str] = {}
     for path in sorted(writable):
         try:
-            fd = os.open(os.path.join(directory, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fd = _opened(directory, path)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -143,3 +143,16 @@ def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
         finally:
             os.close(fd)
     return written
+
+
+def _opened(directory: str, path: str) -> int:
+    """The file, for reading. The code may have put a symlink in place of it or of a directory on the way: `OSError`."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    *parents, name = path.split("/")
+    for part, flags in (*((parent, os.O_DIRECTORY) for parent in parents), (name, os.O_NONBLOCK)):
+        above = fd
+        try:
+            fd = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=above)
+        finally:
+            os.close(above)
+    return fd
