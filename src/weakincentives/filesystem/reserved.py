@@ -33,9 +33,8 @@ def reserved(name: str) -> bool:
     if name.isascii():
         name = name.casefold()
     else:
-        # As Unicode's NFKC_Casefold: folding case can undo the normal form, and give characters that are not shown.
+        # As Unicode's NFKC_Casefold: folding case can undo the normal form.
         name = normalize("NFKC", normalize("NFKC", _ignorable.sub("", name)).casefold())
-        name = _ignorable.sub("", name)
     return "wink" in name and _state_name(name.rstrip(". ")) is not None
 
 
