@@ -13,6 +13,7 @@ from fuzz import targets
 from fuzz.source import Source
 
 from weakincentives.errors import SessionFormatError
+from weakincentives.runtime import Session
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,27 @@ def test_a_defect_is_found_and_its_input_kept(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(SessionFormatError):
         command.run_hypothesis("defective", 20)
     assert len((tmp_path / "found/defective-hypothesis").read_bytes()) > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        # A note of a slice that is null was an AttributeError.
+        ("session", bytes.fromhex("07070a1d1d1d1d1d1d1d1d001d1d00001d1d001d")),
+    ],
+)
+def test_what_the_fuzzers_found_stays_found(name: str, data: bytes) -> None:
+    """Each input that once did what is not documented."""
+    targets.TARGETS[name](data)
+
+
+@pytest.mark.parametrize("note", [None, 1, "x", [], {"patches": None}, {"type": None}])
+def test_a_damaged_note_in_a_saved_session_is_a_format_error(note: object) -> None:
+    """Whatever JSON type it has instead of its own."""
+    session = Session()
+    session[targets.Item].seed([targets.Item(1, "x", None, (1, {2}))])
+    saved = json.loads(session.to_json())
+    assert saved["slices"][0]["notes"], "an item with a note is needed"
+    saved["slices"][0]["notes"]["0"] = note
+    with pytest.raises(SessionFormatError):
+        Session.from_json(json.dumps(saved), types=[targets.Item])
