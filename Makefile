@@ -6,9 +6,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c co
 SETUP  := pyproject.toml constraints.txt
 TESTS  ?= -n 2 --dist loadfile
 PROOFS ?= tests
+FUZZ   ?=
+SECONDS_EACH ?= 600
 MUTANTS := tests/mutants tests/ledger/test_mutants.py
 
-.PHONY: demo test check lint types layers dead docs coverage bench torture mutants format wheel clean
+.PHONY: demo test check lint types layers dead docs coverage bench torture mutants fuzz format wheel clean
 
 $(VENV)/.run: $(SETUP)
 	@echo "Setting up $(VENV) ..."
@@ -37,6 +39,11 @@ torture: $(VENV)/.test
 
 mutants: $(VENV)/.test
 	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 $(MUTANTS)
+
+# `make fuzz FUZZ="paths journal" SECONDS_EACH=60`; without FUZZ all targets.
+fuzz: $(VENV)/.test
+	@$(PIP) --only-binary :all: atheris || echo "atheris has no wheel for this Python: hypothesis is used"
+	@$(BIN)/python -m fuzz --seconds $(SECONDS_EACH) $(FUZZ)
 
 check: lint types layers dead docs coverage
 

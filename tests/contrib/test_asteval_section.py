@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import needs
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLimits, asteval_process
@@ -519,6 +520,52 @@ def test_bubblewrap_is_used_required_or_left_out(monkeypatch: pytest.MonkeyPatch
         AstevalBackend(bubblewrap="yes")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="at least 1"):
         AstevalBackend(max_workers=0)
+
+
+def test_a_missing_bubblewrap_is_said_once_when_a_section_is_made(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before any code runs, and not where the user left it out himself or asked for it to be required."""
+    monkeypatch.setattr(asteval_process, "_reported", set[int]())
+    monkeypatch.setenv("PATH", "/nowhere")
+    for config in (AstevalConfig(bubblewrap="never"), AstevalConfig(confinement="required")):
+        AstevalSection(config=config)
+    assert caplog.records == []
+    for _ in range(3):
+        AstevalSection()
+    assert len(caplog.records) == 1
+    assert "bubblewrap is not installed" in caplog.text
+    assert "confinement='required'" in caplog.text
+
+
+def test_confinement_that_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No code runs without bubblewrap, and none without the filter; with both it does."""
+    required = AstevalConfig(confinement="required")
+    with pytest.raises(ValueError, match="cannot be 'never'"):
+        AstevalBackend(confinement="required", bubblewrap="never")
+    with pytest.raises(ValueError, match="must be required or available"):
+        AstevalBackend(confinement="no")  # pyright: ignore[reportArgumentType]
+    with monkeypatch.context() as patched, AstevalSection(config=required) as section:
+        patched.setenv("PATH", "/nowhere")
+        with pytest.raises(RuntimeError, match="bubblewrap is required"):
+            value(section, "1 + 1")
+    needs("bwrap", present=shutil.which("bwrap") is not None, install="apt-get install bubblewrap")
+    with AstevalSection(config=required) as section:
+        assert value(section, "1 + 1") == 2
+        assert str(section.backend.confinement) == "bubblewrap, a system call filter, resource limits"
+    broken = tmp_path / "worker"
+    shutil.copytree(asteval_process.WORKER, broken)
+    with (broken / "confine.py").open("a") as file:
+        file.write("\n\ndef filter_calls():\n    return False\n")
+    with (broken / "language.py").open("a") as file:
+        # Code that runs is noticed: nothing is answered then. The worker tries out some of its own before.
+        file.write("\n\n_sound = evaluate\n\ndef evaluate(code, *args, **options):\n    import os\n")
+        file.write("    return os._exit(7) if code == '1 + 1' else _sound(code, *args, **options)\n")
+    monkeypatch.setattr(asteval_process, "WORKER", broken)
+    with AstevalSection(config=required) as section:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="filter of system calls, which does not work here"):
+                value(section, "1 + 1")
 
 
 def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -201,8 +201,35 @@ def test_what_cannot_be_kept(box: Sandbox) -> None:
     assert box.ok(f"{bind}; rm sock; echo fine") == "fine\n"
     assert "the name .wink is reserved" in box.fails("mkdir .wink; echo forged > .wink/journal")
     assert "the name .wink is reserved" in box.python("import os\nos.symlink('/', '/workspace/.wink')").text
+    for name in (".wink-0123456789abcdef", ".lib.wink", ".WINK"):
+        assert f"the name {name} is reserved" in box.fails(f"mkdir -p below/{name}; echo forged > below/{name}/journal")
+    assert "is reserved" in box.fails("touch $(printf '.w\\342\\200\\213ink')")
     assert not box.section.filesystem.exists("sock")
     assert not (box.root / ".wink").is_symlink()
+    assert not (box.root / "below").exists()
+
+
+_MAKE_IPC = """
+import ctypes
+libc = ctypes.CDLL(None)
+made = [libc.semget(0, 1, 0o1600), libc.semget(0x77696e6b, 3, 0o1666), libc.shmget(0x77696e6b, 4096, 0o1666)]
+assert made[0] >= 0 and made[1] >= 0, made
+"""
+
+
+def test_no_means_of_communication_outlives_a_call(box: Sandbox) -> None:
+    """Semaphores, segments and queues of a call are gone when the next one begins, also when it gave them away."""
+    give_away = "buffer = (ctypes.c_char * 256)()\nlibc.semctl(made[1], 0, 2, buffer)\n"
+    give_away += "ctypes.c_uint.from_buffer(buffer, 4).value = 4242\nlibc.semctl(made[1], 0, 1, buffer)\n"
+    lines = "wc -l < /proc/sysvipc/sem; wc -l < /proc/sysvipc/shm; wc -l < /proc/sysvipc/msg; ls /dev/mqueue /dev/shm"
+    empty = box.ok(lines)
+    for code in (_MAKE_IPC, _MAKE_IPC + give_away):
+        box.ok(f"python3 - <<'END'\n{code}\nEND")
+        assert box.ok(lines) == empty
+        box.ok(f"python3 - <<'END' &\n{code}\nimport time; time.sleep(60)\nEND\nsleep 0.3")
+        assert box.ok(lines) == empty
+        assert box.python(code.strip()).result.success
+        assert box.ok(lines) == empty
 
 
 # Python
@@ -220,6 +247,26 @@ def test_python(box: Sandbox) -> None:
     assert not box.section.filesystem.exists("lost.txt")
     assert "Permission denied: 'other.txt'" in box.python("open('other.txt', 'w')", writes=["lost.txt"]).text
     assert box.python("1", writes=["lost.txt"]).text == "OK\nValue: 1"
+
+
+@pytest.mark.parametrize("above", ["n", "n/m", "."])
+def test_no_file_is_served_through_a_symlinked_directory(box: Sandbox, above: str) -> None:
+    """Process 1 opens what code may write by name; the code cannot choose for it where that name leads."""
+    code = f"""
+import os
+here = os.getcwd()
+for where, _, _ in os.walk('.'): os.chmod(where, 0o700)
+os.chdir('/tmp')
+os.makedirs('/tmp/other/m', exist_ok=True); os.makedirs('/tmp/other/n/m', exist_ok=True)
+for name in ('out', 'm/out', 'n/m/out'): open('/tmp/other/' + name, 'w').write('served')
+target = os.path.normpath(os.path.join(here, {above!r}))
+os.rename(target, '/tmp/aside')
+os.symlink('/tmp/other', target)
+"""
+    reply = box.python(code, writes=["n/m/out"])
+    assert not reply.result.success
+    assert "n/m/out is no file that can be read" in reply.text
+    assert not box.section.filesystem.exists("n/m/out")
 
 
 def test_values_of_python(box: Sandbox) -> None:

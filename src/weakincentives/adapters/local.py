@@ -17,7 +17,7 @@ from .core import LoopOptions, ProviderAdapter
 from .exchange import ModelRequest, ModelTurn
 from .failures import RequestFailed
 from .local_envelope import AnswerText, chat_messages, read_envelope, response_schema
-from .local_weights import have_weights, weights_path
+from .local_weights import have_weights, verify_weights, weights_path
 from .transcript import AnswerMessage, UserMessage
 
 _SMALL_MACHINE = 2
@@ -27,10 +27,11 @@ _SMALL_MACHINE = 2
 class LocalAdapter(ProviderAdapter):
     """Runs a GGUF file with llama.cpp, in this process.
 
-    The model is loaded with the first request and freed by `close`, or with the adapter. One request at a time; others
-    wait. The deadline is looked at between tokens, so only reading a long prompt can overrun it, and that is given up
-    on. Tool calls are always of a tool that is there and fit its schema, one call a turn; whether they make sense is up
-    to the weights. llama.cpp opens a port on 127.0.0.1 for itself; it is locked with a key that nobody knows.
+    The model is loaded with the first request, the fetched one after its SHA-256 was compared, and freed by
+    `close`, or with the adapter. One request at a time; others wait. The deadline is looked at between tokens, so
+    only reading a long prompt can overrun it, and that is given up on. Tool calls are always of a tool that is
+    there and fit its schema, one call a turn; whether they make sense is up to the weights. llama.cpp opens a port
+    on 127.0.0.1 for itself; it is locked with a key that nobody knows.
 
     Args:
         model: a GGUF file; without it the small model that `wink model fetch` brings.
@@ -65,6 +66,7 @@ class LocalAdapter(ProviderAdapter):
             raise ValueError("context, max_tokens, max_calls and threads must be 1 or more.")
         self._llama = _library()
         self.model = _file(model)
+        self._fetched = model is None
         self._context = context
         self._max_calls = max_calls
         # Without a penalty on phrases that come again (DRY), small models say the same thing until they are cut.
@@ -128,6 +130,7 @@ class LocalAdapter(ProviderAdapter):
     def _loaded(self) -> Any:
         with self._loading:
             if self._server is None:
+                self._verify()
                 try:
                     self._server = self._llama.Server(self._parameters())
                 except (ValueError, RuntimeError) as error:
@@ -135,6 +138,14 @@ class LocalAdapter(ProviderAdapter):
                         "model", f"llama.cpp could not load {self.model}: {error}. Give it a GGUF file of a chat model."
                     ) from error
             return self._server
+
+    def _verify(self) -> None:
+        """Refuse the small model when its file is not what was published; a file of the user's own is not known."""
+        if self._fetched:
+            try:
+                verify_weights()
+            except (OSError, ValueError) as error:
+                raise RequestFailed("model", str(error)) from error
 
     def _parameters(self) -> Any:
         made = self._llama.CommonParams()

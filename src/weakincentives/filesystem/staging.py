@@ -10,7 +10,7 @@ from typing import Final, final
 
 from .confine import Handle, refused
 from .disk import Disk
-from .paths import join
+from .paths import join, reserved
 from .syscalls import DIRECTORY, write_all
 
 CHUNK: Final = 1 << 20
@@ -85,6 +85,8 @@ class Staging:
     def copy(self, path: str, source: int, name: str) -> str:
         """A copy of a file or tree with modes and times; symlinks inside a tree are copied as they are.
 
+        Undo state in the tree is left out.
+
         Raises `PathRefusedError` at a socket, FIFO or device, and when the path itself is a symlink.
         """
         staged = self._disk.state.new_name("stage")
@@ -116,6 +118,8 @@ class Staging:
             Handle(self._sys, self._sys.open(new, DIRECTORY, dir_fd=target)) as new_fd,
         ):
             for child, kind in self._sys.kinds(old_fd):
+                if reserved(child):  # the undo state of a root in there, which must not come to light as a copy
+                    continue
                 if kind == stat.S_IFLNK:
                     self._sys.symlink(self._sys.readlink(child, dir_fd=old_fd), child, dir_fd=new_fd)
                 else:

@@ -76,7 +76,8 @@ def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: 
         if document.get("left_out"):
             logger.warning("The saved session lacks what could not be saved: %s", _counted(document["left_out"]))
         return SavedSession(str(document["session_id"]), dict(document["tags"]), slices)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Whatever a part of another JSON type than it should have leads to.
         raise SessionFormatError(f"The saved session is damaged: {type(error).__qualname__}: {error}.") from error
 
 

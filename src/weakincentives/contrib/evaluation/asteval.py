@@ -13,13 +13,16 @@ from typing import Any, Literal, cast, final
 
 from ...errors import PathRefusedError
 from ...filesystem.paths import normalise
-from .asteval_process import AstevalWorker, Confinement, WorkerLostError, check_installed
+from .asteval_process import AstevalWorker, Confinement, WorkerLostError, check_installed, report_unconfined
 from .asteval_worker.frames import WrongFrameError, pack, receive, send, unpack
 from .files import CodeFiles
 from .protocol import EvalFiles, EvalLimits, EvalResult
 
 Bubblewrap = Literal["required", "available", "never"]
 """Whether workers run in bubblewrap: always (or not at all), where it works, or never."""
+
+Confined = Literal["required", "available"]
+"""Whether code runs only where both bubblewrap and the filter of system calls hold it, or with what there is."""
 
 PATIENCE = 30.0
 """Seconds to wait for a worker when all are busy."""
@@ -62,19 +65,31 @@ class AstevalBackend:
 
     Args:
         bubblewrap: see `Bubblewrap`; where it is required and does not work, `evaluate` raises `RuntimeError`.
+        confinement: "required" for all that can hold the code, bubblewrap and the filter of system calls: where one of
+            them does not work, no code is run and `evaluate` raises `RuntimeError`. With "available", a missing
+            bubblewrap is logged as a warning, once in a process, when a backend is made.
         max_workers: evaluations at the same time; more wait for one to end.
 
     `evaluate` raises `ImportError` naming the extra when asteval is not installed.
     """
 
-    def __init__(self, *, bubblewrap: Bubblewrap = "available", max_workers: int = 4) -> None:
+    def __init__(
+        self, *, bubblewrap: Bubblewrap = "available", confinement: Confined = "available", max_workers: int = 4
+    ) -> None:
         if bubblewrap not in {"required", "available", "never"}:
             raise ValueError(f"bubblewrap must be required, available or never, not {bubblewrap!r}.")
+        if confinement not in {"required", "available"}:
+            raise ValueError(f"confinement must be required or available, not {confinement!r}.")
+        if confinement == "required" and bubblewrap == "never":
+            raise ValueError("confinement='required' includes bubblewrap, so bubblewrap cannot be 'never'.")
         if max_workers < 1:
             raise ValueError(f"max_workers must be at least 1, got {max_workers}.")
-        self._bubblewrap: Bubblewrap = bubblewrap
+        self._required = confinement == "required"
+        self._bubblewrap: Bubblewrap = "required" if self._required else bubblewrap
         self._max_workers = max_workers
-        self._pool = _Pool(bubblewrap, max_workers)
+        if self._bubblewrap == "available":
+            report_unconfined()
+        self._pool = _Pool(self._bubblewrap, max_workers)
 
     @property
     def guide(self) -> str:
@@ -101,7 +116,7 @@ class AstevalBackend:
             started = monotonic()
             evaluation = _Evaluation(worker, CodeFiles(files, limits), limits, started + limits.seconds)
             try:
-                result = evaluation.run(code, packed)
+                result = evaluation.run(code, packed, filter_required=self._required)
             except BaseException:
                 worker.close()
                 raise
@@ -190,8 +205,11 @@ class _Evaluation:
         self._frame = 2 * limits.file_bytes + 12 * limits.output + 12 * MAX_VALUE + 100_000
         self._calls = 0
 
-    def run(self, code: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of the result. The child of the worker is dead when this returns; or else the worker is."""
+    def run(self, code: str, inputs: Mapping[str, Any], *, filter_required: bool) -> dict[str, Any]:
+        """The fields of the result. The child of the worker is dead when this returns; or else the worker is.
+
+        `RuntimeError` when the filter of system calls is required and not in force; the code was not run then.
+        """
         limits = self._limits
         request = {"code": code, "inputs": {"dict": [[name, value] for name, value in inputs.items()]}}
         request |= {
@@ -200,6 +218,7 @@ class _Evaluation:
             "output": limits.output,
             "recursion": int(limits.recursion),
             "value": MAX_VALUE,
+            "filter_required": filter_required,
         }
         answer: dict[str, Any] | None = None
         error = None
@@ -222,6 +241,11 @@ class _Evaluation:
             return {"error": error or "Stopped: the interpreter crashed"}
         if answer is None:
             return {"error": error or _ended(status)}
+        if filter_required and answer.get("filtered") is not True:
+            raise RuntimeError(
+                "confinement='required' asks for a filter of system calls, which does not work here, so the code was "
+                "not run. Use Linux on x86-64 or arm64, or PythonSection."
+            )
         return self._result(answer)
 
     def _converse(self, channel: socket.socket) -> dict[str, Any] | None:
@@ -289,4 +313,4 @@ def _clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-__all__ = ["AstevalBackend", "Bubblewrap", "Confinement"]
+__all__ = ["AstevalBackend", "Bubblewrap", "Confined", "Confinement"]

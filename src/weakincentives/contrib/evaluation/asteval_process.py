@@ -77,6 +77,20 @@ class Confinement:
         return ", ".join(parts)
 
 
+_reported: set[int] = set()
+
+
+def report_unconfined() -> None:
+    """Log, once in a process, that code will run without bubblewrap because it is not installed."""
+    if shutil.which("bwrap") is None and os.getpid() not in _reported:
+        _reported.add(os.getpid())
+        _log.warning(
+            "bubblewrap is not installed, so code in asteval is held by resource limits and, where there is one, a "
+            "system call filter. Install it (apt-get install bubblewrap), or pass confinement='required' to run "
+            "nothing without it."
+        )
+
+
 def check_installed() -> None:
     """`ImportError` naming what to install."""
     try:
@@ -312,4 +326,4 @@ def _spawner() -> ThreadPoolExecutor:
         return _spawners[pid]
 
 
-__all__ = ["AstevalWorker", "Confinement", "WorkerLostError", "check_installed"]
+__all__ = ["AstevalWorker", "Confinement", "WorkerLostError", "check_installed", "report_unconfined"]

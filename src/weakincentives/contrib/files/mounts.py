@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...errors import PromptValidationError
 from ...filesystem import Filesystem, HostFilesystem
 from ...filesystem.globs import Glob
-from ...filesystem.paths import ROOT, join, normalise
+from ...filesystem.paths import ROOT, join, normalise, reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ def copy_in(mount: HostMount, target: Filesystem, allowed_roots: Iterable[str | 
     """Copy the folder's files into the target.
 
     `PromptValidationError` when the folder is not inside an allowed root once all symlinks are resolved, is no folder,
-    or holds more than the limits. Symlinks in it are never followed: they are left out and named in the result.
+    is part of undo state, or holds more than the limits. Symlinks in it are never followed: they are left out and named
+    in the result. Undo state in it is left out.
     """
     folder = _allowed(mount, allowed_roots)
     into = normalise(mount.into)
@@ -86,6 +87,8 @@ def _allowed(mount: HostMount, allowed_roots: Iterable[str | os.PathLike[str]]) 
         )
     if not folder.is_dir():
         _refuse(mount, "it is no folder. Mounts copy folders; choose single files with include=")
+    if any(map(reserved, folder.parts)):
+        _refuse(mount, "it holds undo state, whose old contents must not be shown. Mount the folder it is kept for")
     return folder
 
 

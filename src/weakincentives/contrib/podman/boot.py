@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_MODULES: Final = ("wire", "facts", "scratch", "processes", "evaluation", "main")
+from ...filesystem import reserved
+
+_MODULES: Final = ("reserved", "wire", "facts", "scratch", "ipc", "processes", "evaluation", "main")
 """In the order in which they need one another."""
 
 _LOADER: Final = """\
@@ -40,7 +42,9 @@ ARGUMENTS: Final = ("-I", "-c", _LOADER)
 def program(paths: Sequence[str]) -> bytes:
     """The first message; `paths` are the places that the container reports on."""
     folder = Path(__file__).parent / "inside"
-    modules = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+    files = {name: folder / f"{name}.py" for name in _MODULES}
+    files["reserved"] = Path(reserved.__file__)  # the one on the host imports from there
+    modules = [(name, file.read_text(encoding="utf-8")) for name, file in files.items()]
     return json.dumps({"modules": modules, "paths": list(paths)}).encode()
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from ...prompt import MarkdownSection
 from ...session import SessionProtocol
-from ..evaluation.asteval import AstevalBackend, Bubblewrap
+from ..evaluation.asteval import AstevalBackend, Bubblewrap, Confined
 from ..evaluation.protocol import EvalLimits
 from ..evaluation.tool import evaluate_python_tool, instructions
 
@@ -19,11 +19,13 @@ class AstevalConfig:
     Attributes:
         limits: what one evaluation may use. There is no way to sleep, so `limits.sleep` is never used.
         bubblewrap: "available" uses it where it works, "required" evaluates nothing without it, "never" leaves it out.
+        confinement: "required" evaluates nothing unless bubblewrap and a filter of system calls both hold the code.
         max_workers: evaluations at the same time.
     """
 
     limits: EvalLimits = field(default_factory=EvalLimits)
     bubblewrap: Bubblewrap = "available"
+    confinement: Confined = "available"
     max_workers: int = 4
 
 
@@ -44,7 +46,7 @@ class AstevalSection(MarkdownSection[Any]):
         session: as for every suite; the evaluator keeps nothing in it.
         tool_prefix: put before the name of the tool.
 
-    A missing extra shows with the first call, as an `ImportError` that names it; so does a bubblewrap that is required
+    A missing extra shows with the first call, as an `ImportError` that names it; so does confinement that is required
     and does not work, as a `RuntimeError`.
 
     >>> from weakincentives.prompt import ToolContext
@@ -68,7 +70,9 @@ class AstevalSection(MarkdownSection[Any]):
     ) -> None:
         del session
         config = AstevalConfig() if config is None else config
-        self.backend = AstevalBackend(bubblewrap=config.bubblewrap, max_workers=config.max_workers)
+        self.backend = AstevalBackend(
+            bubblewrap=config.bubblewrap, confinement=config.confinement, max_workers=config.max_workers
+        )
         super().__init__(
             title=title,
             template=instructions(tool_prefix, self.backend, config.limits).replace("$", "$$"),

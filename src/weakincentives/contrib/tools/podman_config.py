@@ -10,6 +10,7 @@ from math import isfinite
 from pathlib import Path
 
 from ...errors import PromptValidationError
+from ...filesystem.paths import reserved
 from ..evaluation.protocol import EvalLimits
 from ..files.mounts import Copied, HostMount, copy_in
 from ..podman.image import DEFAULT_IMAGE
@@ -31,6 +32,18 @@ def _no_files() -> Mapping[str, str | bytes]:
 
 def _nothing() -> Mapping[str, str]:
     return {}
+
+
+def _undo_state(folder: Path) -> Path | None:
+    """Something at, above or below the folder that undo state is kept in, or None."""
+    for part in (folder, *folder.parents):
+        if reserved(part.name):
+            return part
+    for where, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if reserved(name):
+                return Path(where, name)
+    return None
 
 
 def _no_mounts() -> Mapping[str, str | os.PathLike[str]]:
@@ -171,6 +184,8 @@ class PodmanSandboxConfig:
             raise _wrong(f"read_only_mounts= has {folder}, which is not in allowed_roots= (allowed: {listed})")
         if not folder.is_dir() or ":" in str(folder):
             raise _wrong(f"read_only_mounts= has {folder}, which is no folder, or has a colon in its name")
+        if (state := _undo_state(folder)) is not None:
+            raise _wrong(f"read_only_mounts= has undo state in it, {state}; mount a folder without any")
         return str(folder)
 
 

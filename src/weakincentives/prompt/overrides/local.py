@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import final
 
 from ...errors import ParseError, PromptValidationError
+from ...private_files import create_private, make_private_directory
 from ...serde import dump_json, parse
 from .apply import check, usable
 from .descriptor import PromptDescriptor
@@ -22,8 +23,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 class LocalPromptOverridesStore:
     """One file for each prompt and tag: `root/<ns>/<key>@<tag>.json`.
 
-    Files are replaced as a whole, so a reader sees the old or the new one and a crash leaves one of them. The folder
-    is made when something is first written. Names that could lead out of it are refused, and so is a symlink that does.
+    Files are replaced as a whole, so a reader sees the old or the new one and a crash leaves one of them. The
+    folder is made when something is first written, for its owner alone, and so are the files; what is there keeps
+    its mode. Names that could lead out of it are refused, and so is a symlink that does.
     """
 
     __slots__ = ("_root",)
@@ -90,13 +92,13 @@ class LocalPromptOverridesStore:
 
     def _save(self, override: PromptOverride) -> None:
         path = self._path(override.ns, override.key, override.tag)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         temporary = path.with_name(f".{path.name}.{token_hex(8)}")
         try:
-            with temporary.open("x", encoding="utf-8") as file:
+            with create_private(temporary) as file:
                 if path.exists():
                     os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-                file.write(f"{dump_json(override, indent=2)}\n")
+                file.write(f"{dump_json(override, indent=2)}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

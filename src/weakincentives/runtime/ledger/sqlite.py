@@ -30,9 +30,10 @@ class SqliteEffectLedger(SqlLedger):
     """A `Ledger` in a file, shared by the threads and processes of one machine. Usable as a context manager.
 
     A claim is on disk before the handler runs: it survives `kill -9` and power cuts. Leases are measured by a clock
-    that nobody can set. The file is made on first use, its directory is not. `LedgerError`, with what to do, when the
-    file cannot be used: no ledger, written by a newer WINK, damaged, on a network filesystem, locked for longer than
-    `patience` seconds, on a full disk.
+    that nobody can set. The file is made on first use, readable by its owner alone; its directory is not made. One
+    that is there keeps its mode, and a warning is logged once if others can get at it. `LedgerError`, with what to
+    do, when the file cannot be used: no ledger, written by a newer WINK, damaged, on a network filesystem, locked
+    for longer than `patience` seconds, on a full disk.
 
     Args:
         path: the file; two more beside it, `-wal` and `-shm`, belong to it.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
 from ...errors import LedgerError
+from ...private_files import ensure_private
 from .rows import COLUMNS, FORMER_ROWS, SCHEMA_VERSION, TABLE
+
+_log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x57494E4B
 """WINK in the file's header, so that no other database is taken for a ledger."""
@@ -59,6 +63,9 @@ def opened(path: Path) -> sqlite3.Connection:
             f"The ledger {path} would be on a network filesystem ({network}), where SQLite's locks do not hold. "
             "Put it on a local disk, or use PostgresEffectLedger for several machines."
         )
+    with suppress(OSError):  # what is in the way SQLite meets as well, and its error is explained
+        ensure_private(path)
+    _report_open_to_others(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         _check(connection, path)
@@ -71,6 +78,28 @@ def opened(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+_reported: set[Path] = set()
+
+
+def _report_open_to_others(path: Path) -> None:
+    """Log once in a process that others can get at a ledger that was there; its rights are its owner's to change."""
+    if path in _reported:
+        return
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with suppress(OSError):
+            mode = name.stat().st_mode & 0o777
+            if mode & 0o077:
+                _reported.add(path)
+                _log.warning(
+                    "Other users may get at the ledger's file %s (mode %04o), which holds arguments and results of "
+                    "calls. Unless that is wanted, run: chmod 600 %s*",
+                    name,
+                    mode,
+                    path,
+                )
+                return
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

@@ -47,6 +47,7 @@ class Outcome(NamedTuple):
 
 
 NO_MEMORY = Outcome(None, "", False, "MemoryError: memory limit exceeded")
+UNFILTERED = Outcome(None, "", False, "The code was not run: system calls cannot be filtered here")
 
 
 def evaluate(code: str, inputs: Mapping[str, Any], ask: Ask, *, output: int, recursion: int, value: int) -> Outcome:
@@ -184,4 +185,4 @@ def _located(code: str, line: int | None, text: str) -> str:
     return where + (text if len(text) <= ERROR else f"{text[:ERROR]}...")
 
 
-__all__ = ["ALLOWED", "NO_MEMORY", "Outcome", "evaluate", "warm_up"]
+__all__ = ["ALLOWED", "NO_MEMORY", "UNFILTERED", "Outcome", "evaluate", "warm_up"]

@@ -96,7 +96,11 @@ def _run(descriptor: int, held: int, base: int) -> NoReturn:
             sys.setrecursionlimit(1000 + 60 * request["recursion"])
             reserve = mmap.mmap(-1, RESERVE)
             confine.limit_code(request.pop("seconds"), request.pop("memory") + RESERVE, base)
-            _answer(channel, request, reserve, confine.filter_calls())
+            required, filtered = request.pop("filter_required"), confine.filter_calls()
+            if required and not filtered:
+                send(channel, {**language.UNFILTERED.message(), "filtered": False})
+            else:
+                _answer(channel, request, reserve, filtered)
     finally:
         os._exit(0)
 

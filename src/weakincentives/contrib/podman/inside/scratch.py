@@ -7,10 +7,8 @@ import stat
 import time
 from typing import NamedTuple
 
+from .reserved import reserved
 from .wire import packed, unpacked
-
-RESERVED = ".wink"
-"""Where the host might look for its own journal: nothing that was made in here may pass for one."""
 
 _UNTOUCHED = 0
 """The modification time of a file that may be written and was not."""
@@ -36,8 +34,6 @@ def over(top: str, bounds: Bounds, final: bool) -> str | None:
     free = os.statvfs(top)
     if free.f_bavail * free.f_frsize < bounds.reserve:
         return f"the disk that holds the workspace has less than {bounds.reserve:,} bytes left\nWrite less."
-    if os.path.lexists(os.path.join(top, RESERVED)):
-        return f"the name {RESERVED} is reserved at the top of the workspace\nUse another."
     size = count = 0
     pending = [top]
     while pending:
@@ -45,6 +41,8 @@ def over(top: str, bounds: Bounds, final: bool) -> str | None:
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:
+                    if reserved(entry.name):  # nothing that was made in here may pass for the host's undo state
+                        return f"the name {ascii(entry.name)[1:-1]} is reserved for undo state\nUse another."
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
@@ -126,7 +124,7 @@ def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
     written: dict[str, str] = {}
     for path in sorted(writable):
         try:
-            fd = os.open(os.path.join(directory, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fd = _opened(directory, path)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -145,3 +143,16 @@ def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
         finally:
             os.close(fd)
     return written
+
+
+def _opened(directory: str, path: str) -> int:
+    """The file, for reading. The code may have put a symlink in place of it or of a directory on the way: `OSError`."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    *parents, name = path.split("/")
+    for part, flags in (*((parent, os.O_DIRECTORY) for parent in parents), (name, os.O_NONBLOCK)):
+        above = fd
+        try:
+            fd = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=above)
+        finally:
+            os.close(above)
+    return fd

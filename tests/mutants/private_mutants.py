@@ -1,0 +1,111 @@
+"""Seeded faults in what keeps undo state, ledgers, models and overrides to their owner."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_NAMES = ("tests/filesystem/test_reserved.py",)
+_PRIVATE = ("tests/core/test_private_files.py",)
+_WEIGHTS = ("tests/adapters/test_local_weights.py",)
+_ASTEVAL = ("tests/contrib/test_asteval_section.py",)
+
+MUTANTS = [
+    Mutant(
+        "plain paths are not asked for reserved names",
+        "filesystem/paths.py",
+        'if "wink" in rest.casefold():',
+        'if "wink" in rest and False:',
+        _NAMES,
+    ),
+    Mutant(
+        "reserved names are told by their case",
+        "filesystem/reserved.py",
+        "        name = name.casefold()\n",
+        "        pass\n",
+        _NAMES,
+    ),
+    Mutant(
+        "characters that are not shown make another name",
+        "filesystem/reserved.py",
+        '_ignorable.sub("", name)).casefold()',
+        "name).casefold()",
+        _NAMES,
+    ),
+    Mutant(
+        "a first character that is not ASCII is not looked at",
+        "filesystem/reserved.py",
+        'if first != "." and first.isascii():',
+        'if first != ".":',
+        _NAMES,
+    ),
+    Mutant(
+        "copies of trees have the undo state in them",
+        "filesystem/staging.py",
+        "if reserved(child):",
+        "if False:",
+        _NAMES,
+    ),
+    Mutant(
+        "undo state can be mounted",
+        "contrib/files/mounts.py",
+        "if any(map(reserved, folder.parts)):",
+        "if False:",
+        _NAMES,
+    ),
+    Mutant(
+        "undo state can be exported to",
+        "contrib/files/export.py",
+        "if any(map(reserved, folder.parts)):",
+        "if False:",
+        _NAMES,
+    ),
+    Mutant(
+        "a new ledger is left to the umask",
+        "runtime/ledger/sqlite_file.py",
+        "        ensure_private(path)\n",
+        "        pass\n",
+        _PRIVATE,
+    ),
+    Mutant(
+        "a ledger that others can read is reported each time",
+        "runtime/ledger/sqlite_file.py",
+        "    if path in _reported:\n        return\n",
+        "",
+        _PRIVATE,
+    ),
+    Mutant(
+        "directories above are left to the umask",
+        "private_files.py",
+        "        missing.append(path)\n",
+        "        missing.append(path)\n        path.parent.mkdir(parents=True, exist_ok=True)\n",
+        _PRIVATE,
+    ),
+    Mutant(
+        "new files follow a symlink",
+        "private_files.py",
+        "os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "os.O_CREAT | os.O_CLOEXEC",
+        _PRIVATE,
+    ),
+    Mutant(
+        "the adapter loads a model by its size",
+        "adapters/local.py",
+        "                self._verify()\n",
+        "",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "a model that was changed counts as fetched",
+        "adapters/local_weights.py",
+        "            return verify_weights(weights)\n",
+        "            return path\n",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "asteval runs code without the filter that is required",
+        "contrib/evaluation/asteval_worker/main.py",
+        "if required and not filtered:",
+        "if False:",
+        _ASTEVAL,
+    ),
+]
