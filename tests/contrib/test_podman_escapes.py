@@ -136,7 +136,8 @@ def test_fork_bomb(box: Sandbox) -> None:
 
 def test_memory_hog(box: Sandbox) -> None:
     """A program that takes all memory is killed, and the container lives on."""
-    name = box.section.container.name
+    box.done("true")
+    name, beside = box.section.container.name, set(os.listdir())
     reply = box.done("python3 -c 'x = []\nwhile True: x.append(bytearray(10**7))'")
     assert reply.exit_code in {137, -9}
     assert box.sh("exec tail /dev/zero").text.startswith("Killed, as it seems for want of memory")
@@ -144,6 +145,7 @@ def test_memory_hog(box: Sandbox) -> None:
     assert "MemoryError" in box.python("bytearray(10**9)").text
     quiet(box)
     assert box.section.container.name == name
+    assert "oom" not in set(os.listdir()) - beside, "the monitor of podman leaves it where it is started"
 
 
 def test_disk_filler(box: Sandbox) -> None:

@@ -188,6 +188,7 @@ class _Running:
                 env=environment(),
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C in a terminal is for this process
+                cwd="/proc",  # its monitor leaves a file "oom" where it was started, when memory runs out: not there
             )
             assert self._client.stdin is not None
             assert self._client.stdout is not None
