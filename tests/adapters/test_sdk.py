@@ -51,7 +51,7 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="'responses' or 'chat'"):
         OpenAIAdapter("m", api="assistants")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="timeout"):
-        AnthropicAdapter("m", timeout=0)
+        AnthropicAdapter("m", request_timeout=0)
 
 
 @every_wire
