@@ -26,6 +26,9 @@ from tests.adapters.loopback import WIRES, spoken
 PAUSE = 0.05
 """Between two bytes of a slow answer: far less than any timeout of a single read."""
 
+TICKS = 600
+"""So often it comes: for 30 seconds, so that a test without a limit fails instead of hanging."""
+
 Pieces = Iterator[bytes]
 
 
@@ -55,7 +58,7 @@ def _kind(request: Request) -> bytes:
 def slow_body(request: Request) -> Pieces:
     """One byte at a time; for a stream, comments, which keep it alive."""
     yield b"HTTP/1.1 200 OK\r\ncontent-type: " + _kind(request) + b"\r\ncontent-length: 1000000\r\n\r\n"
-    while True:
+    for _ in range(TICKS):
         time.sleep(PAUSE)
         yield b": still here\n\n" if request.body.get("stream") else b" "
 
@@ -63,14 +66,14 @@ def slow_body(request: Request) -> Pieces:
 def slow_headers(request: Request) -> Pieces:
     """One header at a time."""
     yield b"HTTP/1.1 200 OK\r\n"
-    while True:
+    for _ in range(TICKS):
         time.sleep(PAUSE)
         yield b"x-more: 1\r\n"
 
 
 def early_hints(request: Request) -> Pieces:
     """Provisional answers without end."""
-    while True:
+    for _ in range(TICKS):
         time.sleep(PAUSE)
         yield b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 
@@ -78,7 +81,7 @@ def early_hints(request: Request) -> Pieces:
 def slow_error(request: Request) -> Pieces:
     """An error with a body that never ends."""
     yield b"HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"
-    while True:
+    for _ in range(TICKS):
         time.sleep(PAUSE)
         yield b" "
 
@@ -86,7 +89,7 @@ def slow_error(request: Request) -> Pieces:
 def endless(request: Request) -> Pieces:
     """As much as the client takes."""
     yield b"HTTP/1.1 200 OK\r\ncontent-type: " + _kind(request) + b"\r\ntransfer-encoding: chunked\r\n\r\n"
-    while True:
+    for _ in range(5000):  # 320 MB
         yield b"10000\r\n" + b" " * 0x10000 + b"\r\n"
 
 
