@@ -199,6 +199,11 @@ class _Response:
         ({"retry_after": "soon"}, None),
         ({"retry_after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
         ({"retry_after_ms": "-5"}, 0.0),
+        ({"retry_after_ms": "inf"}, None),
+        ({"retry_after_ms": "nan"}, None),
+        ({"retry_after": "9" * 400}, None),
+        ({"retry_after": "86401"}, None),
+        ({"retry_after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
         ({}, None),
     ],
 )
