@@ -121,7 +121,7 @@ def test_a_slow_service_does_not_outlast_the_deadline(wire: str, streaming: bool
 def test_a_request_that_takes_too_long_is_repeated(wire: str) -> None:
     """The adapter's own timeout ends a request, not the evaluation."""
     shop = Workshop()
-    with connected(wire, Slow(1.5, say("Late.")), say("In time."), timeout=0.5) as (adapter, _):
+    with connected(wire, Slow(1.5, say("Late.")), say("In time."), request_timeout=0.5) as (adapter, _):
         assert adapter.evaluate(shop.prompt, shop.session).text == "In time."
 
 

@@ -51,7 +51,7 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="'responses' or 'chat'"):
         OpenAIAdapter("m", api="assistants")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="timeout"):
-        AnthropicAdapter("m", timeout=0)
+        AnthropicAdapter("m", request_timeout=0)
 
 
 @every_wire
@@ -199,6 +199,11 @@ class _Response:
         ({"retry_after": "soon"}, None),
         ({"retry_after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
         ({"retry_after_ms": "-5"}, 0.0),
+        ({"retry_after_ms": "inf"}, None),
+        ({"retry_after_ms": "nan"}, None),
+        ({"retry_after": "9" * 400}, None),
+        ({"retry_after": "86401"}, None),
+        ({"retry_after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
         ({}, None),
     ],
 )

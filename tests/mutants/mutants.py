@@ -6,12 +6,20 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from tests.mutants import answer_mutants, call_mutants, interrupt_mutants, private_mutants, session_mutants
+from tests.mutants import (
+    answer_mutants,
+    call_mutants,
+    interrupt_mutants,
+    private_mutants,
+    server_mutants,
+    session_mutants,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS = [
     *call_mutants.MUTANTS,
     *answer_mutants.MUTANTS,
+    *server_mutants.MUTANTS,
     *interrupt_mutants.MUTANTS,
     *private_mutants.MUTANTS,
     *session_mutants.MUTANTS,

@@ -28,7 +28,7 @@ class AnthropicAdapter(SdkAdapter):
         extra: further fields of the request's body, such as `{"thinking": {"type": "adaptive"}}`.
         client: an `anthropic.Anthropic` of one's own; `async_client` an `anthropic.AsyncAnthropic`. Neither is closed
             here.
-        options: as of every adapter: `max_turns`, `manual`, `throttle`, ...
+        options: as of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class AnthropicAdapter(SdkAdapter):
         cache: bool = True,
         base_url: str | None = None,
         api_key: str | None = None,
-        timeout: float = 600.0,
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
@@ -47,7 +46,7 @@ class AnthropicAdapter(SdkAdapter):
     ) -> None:
         provider = "Anthropic" if base_url is None else base_url
         words = ProviderWords(provider, "ANTHROPIC_API_KEY", "AnthropicAdapter", model)
-        super().__init__(words, timeout=timeout, extra=extra, client=client, async_client=async_client, **options)
+        super().__init__(words, extra=extra, client=client, async_client=async_client, **options)
         self._sdk = load("anthropic", "anthropic")
         self._max_tokens = max_tokens
         self._cache = cache
@@ -62,8 +61,9 @@ class AnthropicAdapter(SdkAdapter):
     def make_client(self, *, is_async: bool) -> Any:
         """A new client with its retries off."""
         cls = self._sdk.AsyncAnthropic if is_async else self._sdk.Anthropic
+        http = self.http_client(self._sdk.DefaultAsyncHttpxClient if is_async else self._sdk.DefaultHttpxClient)
         key = self._api_key or (None if self._base_url is None else os.environ.get("ANTHROPIC_API_KEY") or "none")
-        return cls(api_key=key, base_url=self._base_url, max_retries=0, timeout=self.timeout)
+        return cls(api_key=key, base_url=self._base_url, max_retries=0, http_client=http)
 
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request."""

@@ -35,6 +35,9 @@ class LoopOptions(TypedDict, total=False):
     max_turns: int
     output_retries: int
     max_expansions: int
+    max_calls_per_turn: int
+    request_timeout: float
+    max_answer_bytes: int
     throttle: Throttle
     manual: bool
     hide_errors: bool

@@ -190,6 +190,12 @@ class Evaluation(Generic[OutputT]):
             self._limits.spent(self._usage)
         if teller.on_event is not None and turn.text and not teller.streamed:
             teller.tell(TextDelta(turn.text))
+        if len(turn.calls) > self._settings.max_calls_per_turn:
+            raise self._error(
+                f"The model made {len(turn.calls)} calls in one turn, more than {self._settings.max_calls_per_turn}, "
+                "so none of them was run. Raise max_calls_per_turn= of the adapter.",
+                "response",
+            )
         turn = self._ids.sound(turn, self._turns)
         self._transcript.add(
             ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from itertools import takewhile
@@ -114,7 +115,7 @@ class LocalAdapter(ProviderAdapter):
         }
         if schema is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
-        reading = _Reading(request, stop)
+        reading = _Reading(request, stop, self.settings.request_timeout)
         try:
             server.handle_chat_completions(body, reading.take)
         except (ValueError, RuntimeError) as error:
@@ -164,9 +165,11 @@ class LocalAdapter(ProviderAdapter):
 class _Reading:
     """Takes the pieces of one turn. It is called from C++, where an exception would be lost: it is kept instead."""
 
-    def __init__(self, request: ModelRequest, stop: Event) -> None:
+    def __init__(self, request: ModelRequest, stop: Event, seconds: float) -> None:
         self._request = request
         self._stop = stop
+        self._seconds = seconds
+        self._expires = time.monotonic() + seconds
         self._raw: list[str] = []
         self._answer = AnswerText()
         self._usage = TokenUsage()
@@ -188,6 +191,10 @@ class _Reading:
             raise asyncio.CancelledError
         if self._request.out_of_time is not None and self._request.out_of_time():
             raise RequestFailed("timeout", "the deadline passed while the model was writing")
+        if time.monotonic() > self._expires:  # it would be as slow the next time
+            raise RequestFailed(
+                "refused", f"the model was still writing after {self._seconds:g} seconds. request_timeout= allows more"
+            )
         for choice in chunk.get("choices", ()):
             self._piece(choice.get("delta", {}).get("content") or "")
             self._finish = choice.get("finish_reason") or self._finish

@@ -34,7 +34,7 @@ class OpenAIAdapter(SdkAdapter):
         max_tokens: how much the model may write in one turn.
         extra: further fields of the request's body, such as `{"temperature": 0}`.
         client: an `openai.OpenAI` of one's own; `async_client` an `openai.AsyncOpenAI`. Neither is closed here.
-        options: as of every adapter: `max_turns`, `manual`, `throttle`, ...
+        options: as of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
     """
 
     def __init__(
@@ -47,14 +47,13 @@ class OpenAIAdapter(SdkAdapter):
         strict: bool = True,
         native_output: bool = True,
         max_tokens: int | None = None,
-        timeout: float = 600.0,
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
         **options: Unpack[LoopOptions],
     ) -> None:
         words = ProviderWords("OpenAI" if base_url is None else base_url, "OPENAI_API_KEY", "OpenAIAdapter", model)
-        super().__init__(words, timeout=timeout, extra=extra, client=client, async_client=async_client, **options)
+        super().__init__(words, extra=extra, client=client, async_client=async_client, **options)
         self._sdk = load("openai", "openai")
         self.api: Api = api or ("responses" if base_url is None else "chat")
         if self.api not in {"responses", "chat"}:
@@ -73,8 +72,9 @@ class OpenAIAdapter(SdkAdapter):
     def make_client(self, *, is_async: bool) -> Any:
         """A new client with its retries off."""
         cls = self._sdk.AsyncOpenAI if is_async else self._sdk.OpenAI
+        http = self.http_client(self._sdk.DefaultAsyncHttpxClient if is_async else self._sdk.DefaultHttpxClient)
         key = self._api_key or (None if self._base_url is None else os.environ.get("OPENAI_API_KEY") or "none")
-        return cls(api_key=key, base_url=self._base_url, max_retries=0, timeout=self.timeout)
+        return cls(api_key=key, base_url=self._base_url, max_retries=0, http_client=http)
 
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -10,6 +11,10 @@ from time import time
 from typing import Any, NamedTuple, cast
 
 from .failures import FailureKind, RequestFailed
+
+_MAX_CHARS = 4000
+_MAX_CAUSES = 20
+_MAX_RETRY_AFTER = 24 * 3600.0
 
 
 class ProviderWords(NamedTuple):
@@ -29,6 +34,16 @@ def load(module: str, extra: str) -> Any:
         raise ImportError(
             f"{module} could not be imported ({error}). Install it: pip install 'weakincentives[{extra}]'"
         ) from error
+
+
+def broken_limit(error: BaseException) -> RequestFailed | None:
+    """The limit of ours that an SDK's exception came from: SDKs wrap what their client raises, some of them twice."""
+    seen: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if seen is None or isinstance(seen, RequestFailed):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def failure_of(error: Exception, words: ProviderWords) -> RequestFailed | None:
@@ -53,12 +68,12 @@ def failure_of(error: Exception, words: ProviderWords) -> RequestFailed | None:
 
 def _transport(kind: FailureKind, error: Exception, words: ProviderWords) -> RequestFailed:
     what = "did not answer in time" if kind == "timeout" else "cannot be reached, or dropped the connection"
-    return RequestFailed(kind, f"{words.provider} {what}: {error.__cause__ or error or type(error).__name__}")
+    return RequestFailed(kind, f"{words.provider} {what}: {_cut(error.__cause__ or error) or type(error).__name__}")
 
 
 def _kind(error: Exception, names: set[str]) -> FailureKind:
     status = getattr(error, "status_code", None)
-    text = f"{_types(error)} {error}".lower()
+    text = f"{_types(error)} {_cut(error)}".lower()
     if re.search(r"insufficient_quota|billing|credit balance", text):
         return "refused"  # a 429 that waiting does not mend
     if "overloaded" in text or status == 529:
@@ -82,7 +97,7 @@ def _kind(error: Exception, names: set[str]) -> FailureKind:
 
 def is_missing_key(error: Exception) -> bool:
     """Whether a client could not be made, or would not send, for want of a key."""
-    return getattr(error, "status_code", None) is None and _KEY.search(str(error).lower()) is not None
+    return getattr(error, "status_code", None) is None and _KEY.search(_cut(error).lower()) is not None
 
 
 def missing_key(error: Exception, words: ProviderWords) -> RequestFailed:
@@ -119,12 +134,17 @@ def said(error: Exception) -> str:
     """The provider's own words, from the body where there is one."""
     body = _body(error)
     text = body.get("message")
-    return text if isinstance(text, str) and text else str(error) or type(error).__name__
+    return text[:_MAX_CHARS] if isinstance(text, str) and text else _cut(error) or type(error).__name__
+
+
+def _cut(error: BaseException) -> str:
+    """An exception's text, no longer than is of use: servers write it, and patterns are searched in it."""
+    return str(error)[:_MAX_CHARS]
 
 
 def _types(error: Exception) -> str:
     body = _body(error)
-    return " ".join(str(body.get(key)) for key in ("type", "code") if body.get(key))
+    return " ".join(str(body.get(key))[:_MAX_CHARS] for key in ("type", "code") if body.get(key))
 
 
 def _body(error: Exception) -> Mapping[str, Any]:
@@ -137,21 +157,37 @@ def _body(error: Exception) -> Mapping[str, Any]:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Seconds the provider asked to wait, from `retry-after-ms` or `retry-after` (seconds or a date)."""
+    """Seconds the provider asked to wait, from `retry-after-ms` or `retry-after` (seconds or a date).
+
+    None where it says nothing that can be meant: no number, not a finite one, more than a day.
+    """
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     if headers is None:
         return None
     milliseconds, seconds = headers.get("retry-after-ms"), headers.get("retry-after")
     try:
         if milliseconds is not None:
-            return max(float(milliseconds) / 1000, 0.0)
+            return _sensible(float(milliseconds) / 1000)
         if seconds is None:
             return None
         if re.fullmatch(r"\s*[0-9.]+\s*", seconds):
-            return float(seconds)
-        return max(parsedate_to_datetime(seconds).timestamp() - time(), 0.0)
-    except (TypeError, ValueError):
+            return _sensible(float(seconds))
+        return _sensible(parsedate_to_datetime(seconds).timestamp() - time())
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
-__all__ = ["ProviderWords", "failure_of", "is_missing_key", "load", "missing_key", "retry_after", "said"]
+def _sensible(seconds: float) -> float | None:
+    return max(seconds, 0.0) if math.isfinite(seconds) and seconds <= _MAX_RETRY_AFTER else None
+
+
+__all__ = [
+    "ProviderWords",
+    "broken_limit",
+    "failure_of",
+    "is_missing_key",
+    "load",
+    "missing_key",
+    "retry_after",
+    "said",
+]

@@ -9,10 +9,13 @@ from threading import Lock
 from typing import Any, Protocol, Self, Unpack
 from weakref import WeakKeyDictionary
 
+from ..runtime.waiting import BLOCKING, OutOfTime
 from .core import LoopOptions, ProviderAdapter
+from .driving import drive
 from .exchange import ModelRequest, ModelTurn
 from .failures import RequestFailed
-from .sdk import ProviderWords, failure_of, is_missing_key, missing_key
+from .sdk import ProviderWords, broken_limit, failure_of, is_missing_key, missing_key
+from .sdk_clients import guarded_client
 
 
 class Accumulator(Protocol):
@@ -31,29 +34,28 @@ class SdkAdapter(ProviderAdapter):
     """Asks through an SDK client whose own retries are off.
 
     Clients are made on first use: one for plain code, one for each event loop. `close` and `aclose` end those made
-    here; a client that was handed in stays its owner's.
+    here; a client that was handed in stays its owner's, and so do the sizes and redirects that it allows: the time of
+    its requests is bounded here, in a worker thread that is left to itself when it is over.
 
     Args:
         words: how errors speak of the provider.
-        timeout: seconds a request may take; the deadline shortens it.
         extra: further fields of every request's body, in the provider's own words.
     """
+
+    clients_keep_time = True
+    """Whether the clients made here end a blocking request in time by themselves."""
 
     def __init__(
         self,
         words: ProviderWords,
         *,
-        timeout: float = 600.0,
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
         **options: Unpack[LoopOptions],
     ) -> None:
         super().__init__(**options)
-        if timeout <= 0:
-            raise ValueError(f"timeout must be more than 0 seconds, got {timeout!r}.")
         self.words = words
-        self.timeout = timeout
         self.extra = dict(extra or {})
         self._given = None if client is None else client.with_options(max_retries=0)
         self._given_async = None if async_client is None else async_client.with_options(max_retries=0)
@@ -72,6 +74,10 @@ class SdkAdapter(ProviderAdapter):
     def make_client(self, *, is_async: bool) -> Any:
         """A new client with its retries off."""
 
+    def http_client(self, base: Any) -> Any:
+        """An HTTP client for `make_client`, made from the SDK's own class, that holds to this adapter's limits."""
+        return guarded_client(base, self.settings.max_answer_bytes, timeout=self.settings.request_timeout)
+
     @abstractmethod
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request; an awaitable where the client is async. A stream where `request.on_text` is set."""
@@ -88,6 +94,15 @@ class SdkAdapter(ProviderAdapter):
 
     def ask(self, request: ModelRequest) -> ModelTurn:
         """Send one request and wait for the answer; `RequestFailed` says how it failed."""
+        seconds = self._seconds(request)
+        if self._given is None and self.clients_keep_time:
+            return self._ask(request)
+        try:
+            return drive(BLOCKING.within(seconds, lambda: self._ask(request), is_async=False))
+        except OutOfTime:
+            raise self._too_late(seconds) from None
+
+    def _ask(self, request: ModelRequest) -> ModelTurn:
         try:
             answer = self.send(self._client(), request, self._seconds(request))
             if request.on_text is None:
@@ -109,6 +124,17 @@ class SdkAdapter(ProviderAdapter):
 
     async def aask(self, request: ModelRequest) -> ModelTurn:
         """Like `ask`, for async code."""
+        seconds = self._seconds(request)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._aask(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._too_late(seconds) from None
+
+    async def _aask(self, request: ModelRequest) -> ModelTurn:
         try:
             answer = await self.send(self._async_client(), request, self._seconds(request))
             if request.on_text is None:
@@ -129,19 +155,28 @@ class SdkAdapter(ProviderAdapter):
             raise self._failure(error) from error
 
     def _seconds(self, request: ModelRequest) -> float:
-        return self.timeout if request.timeout is None else max(min(self.timeout, request.timeout), 0.001)
+        limit = self.settings.request_timeout
+        return limit if request.timeout is None else max(min(limit, request.timeout), 0.001)
+
+    def _too_late(self, seconds: float) -> RequestFailed:
+        return RequestFailed("timeout", f"{self.words.provider} did not answer within {seconds:g} seconds")
 
     def _check_time(self, request: ModelRequest) -> None:
         if request.out_of_time is not None and request.out_of_time():
             raise RequestFailed("timeout", "the deadline passed while the answer was coming in")
 
     def _failure(self, error: Exception) -> Exception:
+        broken = broken_limit(error)
+        if broken is not None:
+            return RequestFailed(broken.kind, f"{self.words.provider}: {broken}")
         if is_missing_key(error):
             return missing_key(error, self.words)
         known = failure_of(error, self.words)
         if known is not None:
             return known
-        if isinstance(error, AttributeError | LookupError | ValueError | TypeError) and not _is_our_call(error):
+        if isinstance(
+            error, AttributeError | LookupError | ValueError | TypeError | RecursionError
+        ) and not _is_our_call(error):
             text = f"{self.words.provider} sent an answer that cannot be read: {type(error).__name__}: {error}"
             return RequestFailed("malformed", text)
         return error

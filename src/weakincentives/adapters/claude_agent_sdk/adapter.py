@@ -38,17 +38,19 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
 
     Args:
         model: Claude Code's name for a model; None for its default.
-        native_tools: such as "Read", "Write", "Edit", "Bash", "Glob", "Grep". Those that change files need the prompt
-            to bind a `HostFilesystem(root, watch="scan")`, whose root is then their working directory.
+        native_tools: none by default. Those that name their files ("Read", "Write", "Edit", "Glob", "Grep", ...) are
+            held to the root; "Bash", "WebFetch" and "WebSearch" are not. Those that change files need the prompt to
+            bind a `HostFilesystem(root, watch="scan")`, whose root is then their working directory.
         cwd: their working directory when the prompt binds no `HostFilesystem`.
-        env: added to the environment of Claude Code: `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`, ...
+        env: added to the environment of Claude Code, which otherwise has a few names of this process's only: PATH,
+            HOME, locale, certificates, proxies, and what begins with ANTHROPIC_ or CLAUDE_.
         cli_path: another Claude Code than the one that comes with the SDK.
         extra: further fields of the SDK's `ClaudeAgentOptions`; what this adapter sets itself wins.
         options: `max_turns`, `output_retries`, `max_expansions`, `hide_errors`, `system`.
 
     Raises:
         ImportError: the SDK is not installed.
-        ValueError: `manual`, or a native tool whose effects cannot be undone.
+        ValueError: `manual`, or a native tool whose effects cannot be undone, or are not known.
     """
 
     def __init__(
@@ -72,7 +74,12 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
         self.model = model
         self.native_tools = tuple(native_tools)
         self.cwd = None if cwd is None else os.fspath(cwd)
-        self.env = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", **(env or {})}
+        self.env = {
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "API_TIMEOUT_MS": str(int(self.settings.request_timeout * 1000)),
+            "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a command that takes too long would go on in the background
+            **(env or {}),
+        }
         self.cli_path = None if cli_path is None else os.fspath(cli_path)
         self.extra = dict(extra or {})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
@@ -45,6 +45,7 @@ from ..tool_spec import ToolSpec, tool_spec
 from ..transcript import AnswerMessage, CallMessage, History, ModelMessage, Transcript, UserMessage
 from ..usage import anthropic_usage
 from .native import NativeHooks, changes_files, tracker_of
+from .processes import Processes, adapter_cli
 from .served import PREFIX, SERVER, ServedTools
 from .telling import Telling
 
@@ -166,31 +167,32 @@ class Conversation(Generic[OutputT]):
     async def _converse(self) -> PromptResponse[OutputT]:
         sdk = self._adapter.sdk
         # Leaving the block ends the process, and its children with it, before anything is undone.
-        async with sdk.ClaudeSDKClient(self._options()) as client:
-            try:
-                await client.query(self._first_words())
-                while True:
-                    response = self._finish(await self._listen(client))
-                    if response is not None:
-                        return response
-                    await client.query(self._correction)
-            except BaseException:
-                # Asked to end it would go on with its turn, and with the next: it must be told to stop.
-                self._over = True
-                with suppress(Exception):
-                    await asyncio.wait_for(client.interrupt(), _GRACE)
-                raise
+        with closing(Processes(adapter_cli(self._adapter), self._adapter.env)) as processes:
+            async with sdk.ClaudeSDKClient(self._options(processes)) as client:
+                try:
+                    await client.query(self._first_words())
+                    while True:
+                        response = self._finish(await self._listen(client))
+                        if response is not None:
+                            return response
+                        await client.query(self._correction)
+                except BaseException:
+                    # Asked to end it would go on with its turn, and with the next: it must be told to stop.
+                    self._over = True
+                    with suppress(Exception):
+                        await asyncio.wait_for(client.interrupt(), _GRACE)
+                    raise
 
-    def _options(self) -> Any:
+    def _options(self, processes: Processes) -> Any:
         adapter, settings = self._adapter, self._settings
-        root = Path(self._cwd).resolve() if changes_files(adapter.native_tools) and self._cwd is not None else None
         hooks = NativeHooks(
             self._tracker,
             started=self._call_started,
             ended=self._native_ended,
             failed=self._fail,
             is_over=self._is_over,
-            root=root,
+            root=Path(self._cwd or ".").resolve(),
+            processes=processes,
         )
         return adapter.sdk.ClaudeAgentOptions(
             **{
@@ -206,7 +208,7 @@ class Conversation(Generic[OutputT]):
                 "max_turns": settings.max_turns,
                 "cwd": self._cwd,
                 "env": adapter.env,
-                "cli_path": adapter.cli_path,
+                "cli_path": processes.cli_path,
                 "include_partial_messages": self._telling.listened_to,
                 "hooks": hooks.matchers(adapter.sdk),
             }
@@ -258,6 +260,12 @@ class Conversation(Generic[OutputT]):
             elif isinstance(block, sdk.ToolUseBlock):
                 name = block.name.removeprefix(PREFIX)
                 self._calls.append(CallMessage(block.id, name, json.dumps(block.input, ensure_ascii=False)))
+        if len(self._calls) > self._settings.max_calls_per_turn:
+            raise self._error(
+                f"The model made more than {self._settings.max_calls_per_turn} calls in one turn. "
+                "Raise max_calls_per_turn= of the adapter.",
+                "response",
+            )
 
     def _streaming(self, event: dict[str, Any]) -> None:
         if event.get("type") == "message_start":
@@ -292,7 +300,10 @@ class Conversation(Generic[OutputT]):
             if known.id == call_id:
                 call = ToolCall(known.id, known.name, known.arguments)
                 self._call_started(known.id, known.name, known.arguments)
-                if self._could_run(known):
+                if known.name in self._adapter.native_tools:
+                    given = json.loads(known.arguments)
+                    self._tracker.refuse(tool_use_id=call_id, tool_name=known.name, text=text, arguments=given)
+                elif self._could_run(known):
                     self._executor.decline(call, text)
                 else:
                     self._executor.execute(call)  # nothing runs: the engine says what is wrong with it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, final
@@ -11,10 +12,19 @@ from ...prompt.prompt import Prompt
 from ...results import ToolResult
 from ...runtime.call import ToolReply
 from ...runtime.tracker import PendingToolTracker
+from .processes import Processes
 from .served import PREFIX
 
 READING = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "WebFetch", "WebSearch"})
 """Native tools that change nothing here; they may overlap."""
+
+CONFINED = frozenset(
+    {"Read", "Glob", "Grep", "LS", "NotebookRead", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite"}
+)
+"""Native tools that name the files they touch, so that they are held to the root."""
+
+UNCONFINED = frozenset({"Bash", "WebFetch", "WebSearch"})
+"""Native tools that reach whatever the user's account and the network reach. They exist only where they are named."""
 
 _REFUSED: Mapping[str, str] = {
     "Task": "what a subagent does in it would be one transaction inside another",
@@ -22,6 +32,7 @@ _REFUSED: Mapping[str, str] = {
     "BashOutput": "commands in the background outlive their call",
     "KillShell": "commands in the background outlive their call",
 }
+_PATHS = ("file_path", "notebook_path", "path")
 _BACKGROUND = (
     "Commands in the background outlive their call and cannot be undone, so this was not run.\n"
     "Run it in the foreground, without run_in_background."
@@ -30,10 +41,18 @@ _MAX_MESSAGE = 2000
 
 
 def check_native_tools(names: Iterable[str]) -> None:
-    """ValueError for a tool whose effects cannot be undone."""
+    """ValueError for a tool whose effects cannot be undone, or that we know nothing of."""
     for name in names:
         if name in _REFUSED:
             raise ValueError(f"native_tools= cannot hold {name!r}: {_REFUSED[name]}. Leave it out.")
+        if name not in CONFINED | UNCONFINED:
+            known = ", ".join(sorted(CONFINED | UNCONFINED))
+            raise ValueError(f"native_tools= cannot hold {name!r}: what it does is not known. It may hold: {known}.")
+        if name == "Bash" and sys.platform != "linux":
+            raise ValueError(
+                "native_tools= can hold 'Bash' on Linux only: elsewhere what a command leaves running cannot be ended. "
+                "Use a PodmanSandboxSection instead."
+            )
 
 
 def changes_files(names: Iterable[str]) -> bool:
@@ -53,7 +72,8 @@ class NativeHooks:
         ended: Callable[[ToolReply], None],
         failed: Callable[[BaseException], None],
         is_over: Callable[[], bool],
-        root: Path | None,
+        root: Path,
+        processes: Processes,
     ) -> None:
         self._tracker = tracker
         self._started = started
@@ -61,6 +81,7 @@ class NativeHooks:
         self._failed = failed
         self._is_over = is_over
         self._root = root
+        self._processes = processes
 
     def matchers(self, sdk: Any) -> dict[str, list[Any]]:
         """For `ClaudeAgentOptions.hooks`. A hook that fails blocks the tool: nothing runs unwatched."""
@@ -80,7 +101,7 @@ class NativeHooks:
             return _decision("allow")  # ours: the engine does all this itself
         call_id = data.get("tool_use_id") or tool_use_id or ""
         self._started(call_id, name, _text(given))
-        problem = self._beyond_undo(name, given)
+        problem = self._beyond_reach(name, given)
         if problem is not None:
             refused = self._tracker.refuse(tool_use_id=call_id, tool_name=name, text=problem, arguments=given)
         else:
@@ -92,27 +113,44 @@ class NativeHooks:
         self._ended(refused)
         return _decision("deny", refused.text)
 
-    def _beyond_undo(self, name: str, given: Mapping[str, Any]) -> str | None:
+    def _beyond_reach(self, name: str, given: Mapping[str, Any]) -> str | None:
+        """What is wrong with the files that a call names; None when they are all below the root."""
         if given.get("run_in_background"):
             return _BACKGROUND
-        target = given.get("file_path") or given.get("notebook_path")
-        if name in READING or self._root is None or not isinstance(target, str):
+        if name not in CONFINED:
             return None
-        if (self._root / target).resolve().is_relative_to(self._root):
-            return None
-        return f"{target} is outside of {self._root}, where nothing can be undone.\nWrite below {self._root}."
+        named = [given[key] for key in _PATHS if given.get(key) is not None]
+        if name == "Glob":
+            pattern = str(given.get("pattern", ""))
+            if ".." in pattern.replace("\\", "/").split("/"):
+                return f"The pattern {pattern!r} leads out of {self._root}.\nUse one without '..'."
+            named += [pattern] if pattern.strip().startswith(("/", "~")) else []
+        for target in named:
+            if not isinstance(target, str) or not self._is_below(target):
+                why, what = ("nothing may be read", "Read") if name in READING else ("nothing can be undone", "Write")
+                return f"{target} is outside of {self._root}, where {why}.\n{what} below {self._root}."
+        return None
+
+    def _is_below(self, target: str) -> bool:
+        # Claude Code trims paths and expands "~": what it might read in another way than we do is not let through.
+        if target != target.strip() or target.startswith("~") or not target.isprintable():
+            return False
+        try:
+            return (self._root / target).resolve().is_relative_to(self._root)
+        except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is too long
+            return False
 
     async def after(self, data: Mapping[str, Any], tool_use_id: str | None, _: Any) -> dict[str, Any]:
         """The tool succeeded: keep what it did, unless something of ours objects."""
         result: ToolResult[Any] = ToolResult(_text(data.get("tool_response"))[:_MAX_MESSAGE] or "OK", None)
-        reply = self._end(data, tool_use_id, result)
+        reply = await self._end(data, tool_use_id, result)
         if reply is None or reply.success:
             return {}
         return {"decision": "block", "reason": reply.text}
 
     async def after_failure(self, data: Mapping[str, Any], tool_use_id: str | None, _: Any) -> dict[str, Any]:
         """The tool failed: undo what it did, and say so."""
-        reply = self._end(data, tool_use_id, ToolResult.error(str(data.get("error") or "The tool failed.")))
+        reply = await self._end(data, tool_use_id, ToolResult.error(str(data.get("error") or "The tool failed.")))
         if reply is None:
             return {}
         undone = reply.text.removeprefix(reply.message).strip()
@@ -120,13 +158,15 @@ class NativeHooks:
             return {}
         return {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": undone}}
 
-    def _end(self, data: Mapping[str, Any], tool_use_id: str | None, result: ToolResult[Any]) -> ToolReply | None:
+    async def _end(self, data: Mapping[str, Any], tool_use_id: str | None, result: ToolResult[Any]) -> ToolReply | None:
         if str(data["tool_name"]).startswith(PREFIX):
             return None
         call_id = data.get("tool_use_id") or tool_use_id or ""
         try:
+            if data["tool_name"] not in CONFINED:
+                await self._processes.end_left_over()  # before the files are looked at: it might go on writing
             reply = self._tracker.end_tool_execution(tool_use_id=call_id, success=result.success, result=result)
-        except Exception as error:  # noqa: BLE001 - a failed undo: the evaluation must not go on
+        except Exception as error:  # noqa: BLE001 - a failed undo, or processes left: the evaluation must not go on
             self._failed(error)
             return None
         if reply is not None:

@@ -1,0 +1,75 @@
+"""Seeded faults in what holds model servers and Claude Code's own tools to their limits."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_FILE = "tests/adapters/test_hostile_server.py"
+_TIME = (f"{_FILE}::test_a_request_has_a_total_time",)
+_REUSED = (f"{_FILE}::test_a_connection_that_is_used_again_has_the_same_time",)
+_SIZE = (f"{_FILE}::test_a_packed_answer_has_the_same_size",)
+_REDIRECTS = (f"{_FILE}::test_no_other_server_gets_the_conversation",)
+_CALLS = (f"{_FILE}::test_a_turn_has_a_number_of_calls",)
+_OWN = (f"{_FILE}::test_a_client_of_ones_own_has_the_same_time",)
+_CLAUDE = "tests/adapters/test_claude_confined.py"
+_OUTLIVES = (f"{_CLAUDE}::test_nothing_outlives_the_launcher",)
+_SECRET = (f"{_CLAUDE}::test_the_launcher_passes_a_secret_on_in_a_pipe",)
+
+MUTANTS = [
+    Mutant(
+        "the time of a request is not kept while headers come",
+        "adapters/guard.py",
+        "        self._timer.start()\n",
+        "",
+        _TIME,
+    ),
+    Mutant(
+        "a connection that is used again is not known",
+        "adapters/guard.py",
+        "            guard.use(connection)\n        return write(",
+        "            pass\n        return write(",
+        _REUSED,
+    ),
+    Mutant(
+        "what is unpacked is not counted",
+        "adapters/guard.py",
+        "                self._unpacked = self._count(self._unpacked, plain)\n",
+        "",
+        _SIZE,
+    ),
+    Mutant(
+        "redirects lead anywhere",
+        "adapters/sdk_clients.py",
+        "and _origin(again.url) == _origin(request.url)",
+        "",
+        _REDIRECTS,
+    ),
+    Mutant(
+        "a turn may have any number of calls",
+        "adapters/inner_loop.py",
+        "if len(turn.calls) > self._settings.max_calls_per_turn:",
+        "if len(turn.calls) > 1_000_000:",
+        _CALLS,
+    ),
+    Mutant(
+        "the time of a client of one's own is not kept",
+        "adapters/sdk_adapter.py",
+        "if self._given is None and self.clients_keep_time:",
+        "if self.clients_keep_time:",
+        _OWN,
+    ),
+    Mutant(
+        "daemons outlive Claude Code",
+        "adapters/claude_agent_sdk/launcher.py",
+        "    _kill_all()\n    return",
+        "    return",
+        _OUTLIVES,
+    ),
+    Mutant(
+        "commands see the key",
+        "adapters/claude_agent_sdk/launcher.py",
+        'secret = environment.pop(name, "")',
+        'secret = environment.get(name, "")',
+        _SECRET,
+    ),
+]
