@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TextIO
+from typing import IO
 
 # Letters and marks by their class, but nothing is drawn for them: fillers, joiners, variation selectors.
 # The emoji selector (U+FE0F) is not among them: it follows many ordinary emoji.
@@ -60,7 +60,7 @@ def visible_line(text: str) -> str:
     return text if text.isascii() and text.isprintable() else text.translate(_LINE)
 
 
-def writable(text: str, stream: TextIO) -> str:
+def writable(text: str, stream: IO[str]) -> str:
     """The text with marks for what the stream's encoding does not have, so that writing it does not raise."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
