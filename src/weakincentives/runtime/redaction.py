@@ -17,6 +17,7 @@ _MAX_ENDED_CHARS = 2_000
 _MAX_FRAMES = 50
 _KEPT_HEAD = 4 * 1024
 
+
 def recorded(error: BaseException) -> RecordedError:
     """What the log keeps of an exception: type, text and, unless the failure was expected, its masked trace.
 
