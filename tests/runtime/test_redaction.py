@@ -109,6 +109,21 @@ def test_the_model_and_the_log_read_the_masked_text() -> None:
     assert SECRET not in event.error.trace
 
 
+def test_the_log_shows_hidden_characters_of_an_exception() -> None:
+    """Text and trace of an exception are read in terminals: escape sequences in them are marks."""
+
+    def attack(params: Go) -> ToolResult[Any]:
+        raise RuntimeError("a\x1b]52;c;eA==\x07\u202e")
+
+    world = World(make_tool(attack))
+    world.call()
+    error = world.events[0].error
+    assert error is not None
+    assert error.text == "a\\u001b]52;c;eA==\\u0007\\u202e"
+    assert error.text in error.trace
+    assert "\x1b" not in error.trace
+
+
 def test_the_text_can_be_hidden_altogether() -> None:
     """With `hide_errors` the model reads only that something went wrong."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from ..masking import MAX_LEAVING_CHARS, redact
+from ..masking import MAX_LEAVING_CHARS, redact, visible
 
 MAX_ERROR_CHARS = 8 * 1024
 """How much of an exception's text the log keeps: some exceptions carry a whole file."""
@@ -18,8 +18,8 @@ class RecordedError:
 
     Attributes:
         type_name: the class of the exception, with its module unless it is built in.
-        text: what the exception said with credentials masked, cut when it is very long.
-        trace: the formatted traceback, masked and cut likewise. Empty for expected failures
+        text: what the exception said with credentials masked and hidden characters marked, cut when it is very long.
+        trace: the formatted traceback, masked, marked and cut likewise. Empty for expected failures
             (`ToolError`) and for exceptions that were never raised.
 
     >>> str(RecordedError.of(LookupError("no such order")))
@@ -50,8 +50,11 @@ def text_of(value: object) -> str:
 
 
 def masked_text(error: BaseException) -> str:
-    """What an exception says with credentials masked: before it is shortened, since a cut may hide what they are."""
-    return redact(text_of(error)[:MAX_LEAVING_CHARS])
+    """What an exception says, with credentials masked and hidden characters marked: it is read in terminals.
+
+    Masked before it is shortened, since a cut may hide what a credential is recognised by.
+    """
+    return visible(redact(text_of(error)[:MAX_LEAVING_CHARS]))
 
 
 __all__ = ["MAX_ERROR_CHARS", "RecordedError", "masked_text", "text_of"]

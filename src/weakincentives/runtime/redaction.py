@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from ..errors import ToolError, VisibilityExpansionRequired
-from ..masking import redact
+from ..masking import redact, visible
 from ..prompt.recorded_error import RecordedError, text_of
 
 MAX_TRACE_CHARS = 16 * 1024
@@ -42,6 +42,7 @@ def _trace(error: BaseException) -> str:
     # Masked before it is shortened: a cut might take the part away by which a credential is recognised.
     text = "".join(part[:_MAX_PART_CHARS] for part in parts)
     text = redact(text if len(text) <= _MAX_PART_CHARS else text[:_KEPT_HEAD] + text[-_MAX_PART_CHARS:])
+    text = visible(text)
     if len(text) <= MAX_TRACE_CHARS:
         return text
     left_out = "\n[...]\n"
@@ -51,7 +52,7 @@ def _trace(error: BaseException) -> str:
 def described(error: BaseException) -> str:
     """An exception for operators: its class and what it says, with credentials masked."""
     text = text_of(error)[:_MAX_PART_CHARS]
-    return redact(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    return visible(redact(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 
 __all__ = ["MAX_TRACE_CHARS", "described", "ended_text", "recorded", "redact", "text_of"]
