@@ -103,7 +103,7 @@ def test_a_crashed_call_keeps_its_trace_as_text() -> None:
     world.call()
     error = world.events[0].error
     assert error is not None
-    assert (error.type_name, error.text) == ("RuntimeError", "password=hunter22")
+    assert (error.type_name, error.text) == ("RuntimeError", "password=[masked]")
     assert "in connect" in error.trace
     assert f'File "{__file__}"' in error.trace
     assert "ConnectionError: postgres://[masked]@db refused" in error.trace

@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 _BY_HAND = ("tests/guarantees/test_g1_by_hand.py",)
 _BOUNDED = ("tests/guarantees/test_g10_bounded.py",)
 _ERRORS = ("tests/guarantees/test_g10_recorded_errors.py",)
+_MASKING = ("tests/masking/test_credentials.py",)
+_SECRETS = ("tests/session/test_persist_secrets.py",)
 _OPEN = ("tests/adapters/test_open_calls.py",)
 _OPAQUE = ("tests/session/test_persist_opaque.py",)
 
@@ -198,5 +200,34 @@ MUTANTS = [
         "left_out[type_name(cls)] = len(items) - len(kept)",
         "pass",
         _OPAQUE,
+    ),
+    # Masking.
+    Mutant(
+        "secrets are saved",
+        "session/persist.py",
+        "encoded, patches = encode_masked(item)",
+        "from .encoding import encode\n        encoded, patches = encode(item)",
+        _SECRETS,
+    ),
+    Mutant(
+        "what an event keeps of an exception is not masked",
+        "prompt/recorded_error.py",
+        "return visible(redact(text_of(error)[:MAX_LEAVING_CHARS]))",
+        "return visible(text_of(error)[:MAX_LEAVING_CHARS])",
+        _ERRORS,
+    ),
+    Mutant(
+        "a character without width hides a keyword",
+        "masking/redact.py",
+        "seen = text.translate(_INVISIBLE)",
+        "seen = text",
+        _MASKING,
+    ),
+    Mutant(
+        "long text is masked before it is cut",
+        "masking/redact.py",
+        "if len(text) > MAX_LEAVING_CHARS:",
+        "if False:",
+        _MASKING,
     ),
 ]

@@ -92,8 +92,8 @@ def test_no_text_takes_long(piece: str) -> None:
     assert time.perf_counter() - begun < 3
 
 
-def test_the_model_reads_the_masked_text_and_the_operator_the_exception() -> None:
-    """The reply is masked; the event keeps the exception as it was raised."""
+def test_the_model_and_the_log_read_the_masked_text() -> None:
+    """The reply is masked, and so is what the event keeps of the exception: events leave the process, too."""
 
     def leak(params: Go) -> ToolResult[Any]:
         raise ConnectionError(f"postgres://app:{SECRET}@db refused")
@@ -104,7 +104,24 @@ def test_the_model_reads_the_masked_text_and_the_operator_the_exception() -> Non
     assert SECRET not in reply.result.message
     (event,) = world.events
     assert SECRET not in event.rendered_output
-    assert SECRET in str(event.error)
+    assert str(event.error) == "postgres://[masked]@db refused"
+    assert event.error is not None
+    assert SECRET not in event.error.trace
+
+
+def test_the_log_shows_hidden_characters_of_an_exception() -> None:
+    """Text and trace of an exception are read in terminals: escape sequences in them are marks."""
+
+    def attack(params: Go) -> ToolResult[Any]:
+        raise RuntimeError("a\x1b]52;c;eA==\x07\u202e")
+
+    world = World(make_tool(attack))
+    world.call()
+    error = world.events[0].error
+    assert error is not None
+    assert error.text == "a\\u001b]52;c;eA==\\u0007\\u202e"
+    assert error.text in error.trace
+    assert "\x1b" not in error.trace
 
 
 def test_the_text_can_be_hidden_altogether() -> None:

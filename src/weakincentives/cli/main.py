@@ -10,6 +10,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from . import commands
+from .output import LogFormatter, Parser, show_error
 from .usage import WrongUseError
 
 
@@ -19,9 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     A command module defines `register(subcommands)`: it adds its parser and sets `run`, a function from the parsed
     namespace to an exit code. It imports what is heavy inside `run`, so that `wink --help` stays quick.
     """
-    parser = argparse.ArgumentParser(
-        prog="wink", description="Tool calls as transactions, for agents that must not leave a mess."
-    )
+    parser = Parser(prog="wink", description="Tool calls as transactions, for agents that must not leave a mess.")
     subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for module in sorted(iter_modules(commands.__path__), key=lambda found: found.name):
         import_module(f"{commands.__name__}.{module.name}").register(subcommands)
@@ -35,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.run(arguments)
     except WrongUseError as error:
-        print(f"wink {arguments.command}: {error}", file=sys.stderr)
+        show_error(f"wink {arguments.command}: {error}")
         return 2
     except KeyboardInterrupt:
-        print("wink: interrupted", file=sys.stderr)
+        show_error("wink: interrupted")
         return 130
     except BrokenPipeError:  # the reader went away, as `wink ... | head` does
         sys.stderr.close()
@@ -48,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _quiet_logs(*, verbose: bool) -> None:
     """What a command shows, it shows itself; logs are for those who ask for them."""
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(LogFormatter(handler.stream))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
     else:
         logging.getLogger("weakincentives").addHandler(logging.NullHandler())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from typing import TextIO, final
+from typing import Literal, TextIO, final
 
 try:
     from rich.console import Console
@@ -18,6 +18,8 @@ except ImportError as error:
 
 from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
 from ..budget import TokenUsage
+from ..masking import writable
+from .output import shown, shown_line
 from .trace import CallView, CallViews, usage_text
 
 _WIDTH = 100
@@ -33,6 +35,7 @@ _STYLES = {
     "minus": "red",
 }
 _MARKS = {"ok": "✓", "refused": "✗", "undone": "↺", "failed": "✗"}
+_ASCII_MARKS = {"ok": "+", "refused": "x", "undone": "<", "failed": "x"}
 
 
 @final
@@ -45,6 +48,10 @@ class RichTrace:
         else:
             self._console = Console(file=stream, highlight=False)
         self._live = self._console.is_terminal and not recording
+        # Rich draws its own boxes in ASCII on such a terminal; marks and texts are ours to care for.
+        has_signs = self._console.encoding.lower().startswith("utf")
+        self._marks = _MARKS if has_signs else _ASCII_MARKS
+        self._overflow: Literal["ellipsis", "crop"] = "ellipsis" if has_signs else "crop"
         self._timed = not recording  # the same trace is the same picture
         self._status: Status | None = None
         self._views = CallViews()
@@ -52,13 +59,13 @@ class RichTrace:
 
     def svg(self, title: str) -> str:
         """What was shown, as a picture."""
-        return self._console.export_svg(title=title, clear=False, unique_id="wink")
+        return self._console.export_svg(title=shown_line(title), clear=False, unique_id="wink")
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
-        words = Text(" ".join(text.split()))  # its line breaks are those of plain text
+        words = self._words(" ".join(text.split()))  # its line breaks are those of plain text
         width = min(self._console.width, _WIDTH - 1)
-        heading = Text(title, style="bold")
+        heading = self._words(shown_line(title), "bold")
         self._console.print(Panel(words, title=heading, title_align="left", border_style="cyan", width=width))
 
     def event(self, event: ProgressEvent) -> None:
@@ -73,12 +80,12 @@ class RichTrace:
                 self._text.append(text)
             case CallStarted():
                 self._views.started(event)
-                self._wait(f"running {event.tool_name}")
+                self._wait(f"running {shown_line(event.tool_name)}")
             case CallFinished():
                 self._stop()
                 self._call(self._views.finished(event))
             case Retrying(reason, attempt, delay):
-                self._note(f"attempt {attempt} failed, waiting {delay:.1f} s: {reason}")
+                self._note(f"attempt {attempt} failed, waiting {delay:.1f} s: {shown_line(reason)}")
             case SectionsOpened(keys):
                 self._note(f"opened sections: {', '.join(keys)}")
 
@@ -92,19 +99,21 @@ class RichTrace:
     def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
         """See `Trace`."""
         self._stop()
-        self._console.print(Text(f"\n{title}", style="bold"))
+        self._console.print(self._words(f"\n{title}", "bold"))
         for text, ok in checks:
-            mark = Text(" ✓ ", style="bold green") if ok else Text(" ✗ ", style="bold red")
-            self._console.print(mark + Text(text, style="default" if ok else "red"))
+            mark = Text(f" {self._marks['ok' if ok else 'failed']} ", style="bold green" if ok else "bold red")
+            self._console.print(mark + self._words(text, "default" if ok else "red"))
 
     def closing(self, lines: Iterable[str]) -> None:
         """See `Trace`."""
         self._console.print()
         for line in lines:
-            command, hash_sign, text = line.partition("  # ")
+            command, hash_sign, text = shown_line(line).partition("  # ")
             row = Table.grid()
-            row.add_column(width=len(command) + 2 if hash_sign else None)  # never shortened: it is there to be copied
-            row.add_row(Text(command, style="cyan" if line.startswith(" ") else ""), Text(text, style="bright_black"))
+            width = len(command) + 2 if hash_sign else None  # never shortened: it is there to be copied
+            row.add_column(width=width, overflow=self._overflow)
+            row.add_column(overflow=self._overflow)
+            row.add_row(self._words(command, "cyan" if line.startswith(" ") else ""), self._words(text, "bright_black"))
             self._console.print(row)
 
     # Inside.
@@ -112,41 +121,49 @@ class RichTrace:
     def _call(self, view: CallView) -> None:
         style = _STYLES[view.tone]
         head = Text.assemble(
-            (f"{_MARKS[view.tone]} ", f"bold {style}"), (view.tool, "bold"), (f"  {view.arguments}", "default")
+            (f"{self._marks[view.tone]} ", f"bold {style}"),
+            (self._clean(view.tool), "bold"),
+            (self._clean(f"  {view.arguments}"), "default"),
         )
         note = view.changed and f"changed {view.changed}"
         if view.tone != "ok":
             note = ": ".join(part for part in (view.verdict, view.changed) if part)
         row = Table.grid(expand=True, padding=(0, 1))
-        row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        row.add_column(justify="right", no_wrap=True)
+        row.add_column(ratio=1, no_wrap=True, overflow=self._overflow)
+        row.add_column(justify="right", no_wrap=True, overflow=self._overflow)
         took = f"  {view.milliseconds:,.0f} ms" if self._timed and view.milliseconds >= 1 else ""
-        row.add_row(
-            head, Text.assemble((note, f"bold {style}" if view.tone != "ok" else "green"), (took, "bright_black"))
-        )
+        noted = (self._clean(note), f"bold {style}" if view.tone != "ok" else "green")
+        row.add_row(head, Text.assemble(noted, (took, "bright_black")))
         self._console.print(Padding(row, (0, 0, 0, 2)))
         for line in view.body:
-            self._console.print(Padding(Text(line.text, style=_STYLES[line.tone]), (0, 0, 0, 6)))
+            self._console.print(Padding(self._words(line.text, _STYLES[line.tone]), (0, 0, 0, 6)))
 
     def _said(self) -> None:
         text = "".join(self._text).strip()
         self._text.clear()
         if text:
             self._stop()
-            self._console.print(Padding(Text(text, style="italic"), (0, 0, 0, 2)))
+            self._console.print(Padding(self._words(text, "italic"), (0, 0, 0, 2)))
 
     def _note(self, text: str) -> None:
         self._stop()
-        self._console.print(Padding(Text(text, style=_STYLES["note"]), (0, 0, 0, 2)))
+        self._console.print(Padding(self._words(text, _STYLES["note"]), (0, 0, 0, 2)))
+
+    def _words(self, text: str, style: str = "") -> Text:
+        """Text of any origin, as this terminal can show it."""
+        return Text(self._clean(text), style=style)
+
+    def _clean(self, text: str) -> str:
+        return writable(shown(text), self._console.file)
 
     def _wait(self, text: str) -> None:
         if not self._live:
             return
         if self._status is None:
-            self._status = self._console.status(Text(text, style="bright_black"))
+            self._status = self._console.status(self._words(text, "bright_black"))
             self._status.start()
         else:
-            self._status.update(Text(text, style="bright_black"))
+            self._status.update(self._words(text, "bright_black"))
 
     def _stop(self) -> None:
         if self._status is not None:

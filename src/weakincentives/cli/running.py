@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..session import Session
 from ..testing import ScriptedAdapter
 from .loading import Loaded, last_line
 from .models import FORMS, make_adapter
+from .output import show_error
 from .prompts import make_loop, prompt_and_session
 from .requests import prompt_for, request_for
 from .trace import Trace
@@ -59,14 +59,14 @@ class Running:
             except (PromptRenderError, PromptValidationError) as error:
                 raise WrongUseError(f"{error}") from None
             except (PromptEvaluationError, RollbackError) as error:
-                print(f"wink run: {error}", file=sys.stderr)
+                show_error(f"wink run: {error}")
                 return None
             except WinkError as error:
-                print(f"wink run: {type(error).__name__}: {error}", file=sys.stderr)
+                show_error(f"wink run: {type(error).__name__}: {error}")
                 return None
             except Exception as error:  # the user's prepare(), or an adapter of theirs
                 logger.exception("The request was not answered")
-                print(f"wink run: {type(error).__name__}: {error}{last_line(error)}", file=sys.stderr)
+                show_error(f"wink run: {type(error).__name__}: {error}{last_line(error)}")
                 return None
             trace.usage(response.usage, response.turns, monotonic() - began)
         if response.output is None or isinstance(response.output, str):

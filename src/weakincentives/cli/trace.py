@@ -10,12 +10,15 @@ from typing import Any, Literal, NamedTuple, Protocol, TextIO, cast, final
 
 from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
 from ..budget import TokenUsage
+from ..masking import writable
 from ..prompt.changes import Changes
+from .output import json_text, masked, shown, shown_line
 
 Tone = Literal["ok", "refused", "undone", "failed", "said", "note", "dim", "plus", "minus"]
 
 _NOT_ADMITTED = frozenset({"refused", "invalid", "unknown_tool", "conflict"})
 _BODY, _BODY_FAILED, _BODY_DIFF, _LINE = 5, 9, 16, 150
+_KEPT_BACK = 512
 _BOOKKEEPING = frozenset({"SeenFiles"})
 
 
@@ -79,13 +82,14 @@ class CallViews:
         changed = what_changed(event.changes)
         arguments = summary(self._arguments.pop(event.call_id, ""))
         body = tuple(_body(event, tone))
-        return CallView(tone, verdict, event.tool_name, arguments, event.duration * 1000, changed, body)
+        return CallView(tone, verdict, shown_line(event.tool_name), arguments, event.duration * 1000, changed, body)
 
 
 def what_changed(changes: Changes) -> str:
     """The files and slices of a call by name; what the engine keeps for its own use is left out."""
     files = changes.files
     names = [*files.added, *files.changed, *files.removed]
+    names = [shown_line(name) for name in names[:4]] + names[4:]
     listed = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
     slices = Changes(tuple(delta for delta in changes.slices if delta.name not in _BOOKKEEPING)).describe()
     return ", ".join([*listed, *([slices] if slices else [])])
@@ -101,7 +105,7 @@ def _verdict(event: CallFinished) -> tuple[Tone, str]:
 
 def _body(event: CallFinished, tone: Tone) -> Iterable[Line]:
     """What the model read, shortened: of a diff only the lines that differ, and always what was restored."""
-    lines = event.text.splitlines()
+    lines = shown(event.text).split("\n")
     last = lines.pop() if lines and lines[-1].startswith("Nothing was changed") else ""
     start = next((number for number, line in enumerate(lines) if line.startswith("--- ")), len(lines))
     text = [Line("dim", line.rstrip()) for line in lines[:start] if line.strip()]
@@ -131,18 +135,18 @@ def _cut_off(lines: list[Line], limit: int) -> Iterable[Line]:
 def summary(arguments: str, limit: int = 72) -> str:
     """The arguments of a call on one line, long ones cut."""
     try:
-        data = json.loads(arguments or "{}")
+        data = masked(json.loads(arguments or "{}"))
     except ValueError:
-        return _cut(arguments, limit)
+        return _cut(shown(arguments), limit)
     if not isinstance(data, dict):
-        return _cut(arguments, limit)
+        return _cut(shown(arguments), limit)
     members = cast("dict[str, Any]", data)
-    return _cut(", ".join(f"{key}={_short(value)}" for key, value in members.items()), limit)
+    return _cut(shown(", ".join(f"{key}={_short(value)}" for key, value in members.items())), limit)
 
 
 def _short(value: Any) -> str:
     if isinstance(value, str):
-        return _cut(value if value and " " not in value and "\n" not in value else json.dumps(value), 40)
+        return _cut(value if value and not any(map(str.isspace, value)) else json.dumps(value), 40)
     if isinstance(value, list):
         items = cast("list[Any]", value)
         return f"[{len(items)}]" if len(str(items)) > 30 else json.dumps(items)
@@ -171,11 +175,18 @@ class Pipe:
         self._open = True
 
     def put(self, text: str) -> None:
-        """Write one line."""
+        """Write one line of any origin."""
+        self._write(shown(text))
+
+    def put_json(self, data: dict[str, Any]) -> None:
+        """Write one line of JSON."""
+        self._write(json_text(data))
+
+    def _write(self, text: str) -> None:
         if not self._open:
             return
         try:
-            print(text, file=self._stream, flush=True)
+            print(writable(text, self._stream), file=self._stream, flush=True)
         except BrokenPipeError:
             self._open = False
             # What is still in the buffer would be written, and fail, once more at exit.
@@ -193,6 +204,7 @@ class PlainTrace:
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
+        title = shown_line(title)
         self._put(f"{title}\n{'=' * len(title)}\n{text}\n")
 
     def event(self, event: ProgressEvent) -> None:
@@ -209,7 +221,7 @@ class PlainTrace:
             case CallFinished():
                 self._call(self._views.finished(event))
             case Retrying(reason, attempt, delay):
-                self._put(f"  attempt {attempt} failed, waiting {delay:.1f} s: {reason}")
+                self._put(f"  attempt {attempt} failed, waiting {delay:.1f} s: {shown_line(reason)}")
             case SectionsOpened(keys):
                 self._put(f"  opened sections: {', '.join(keys)}")
 
@@ -241,7 +253,7 @@ class PlainTrace:
     def _said(self) -> None:
         text = "".join(self._text).strip()
         self._text.clear()
-        for line in text.splitlines():
+        for line in shown(text).split("\n") if text else ():
             self._put(f"  > {line}")
 
 
@@ -251,6 +263,7 @@ class JsonTrace:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._pipe = Pipe(stream)
+        self._text = ""
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
@@ -258,6 +271,10 @@ class JsonTrace:
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
+        if isinstance(event, TextDelta):
+            self._said(event.text)
+            return
+        self._said("", whole=True)
         fields: dict[str, Any] = event._asdict()
         if isinstance(event, CallFinished):
             files = event.changes.files
@@ -269,6 +286,7 @@ class JsonTrace:
 
     def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
         """See `Trace`."""
+        self._said("", whole=True)
         self._put("usage", input=usage.input, output=usage.output, cached=usage.cached, turns=turns, seconds=seconds)
 
     def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
@@ -281,8 +299,19 @@ class JsonTrace:
         """See `Trace`."""
         del lines
 
+    def _said(self, text: str, *, whole: bool = False) -> None:
+        """Text that comes in pieces, up to a space: the end is kept back, since it may be half of a credential."""
+        self._text += text
+        if not whole and len(self._text) < 2 * _KEPT_BACK:
+            return
+        end = len(self._text) if whole else self._text.rfind("\n", 0, -_KEPT_BACK) + 1
+        end = end or self._text.rfind(" ", 0, -_KEPT_BACK) + 1
+        if end:
+            said, self._text = self._text[:end], self._text[end:]
+            self._put("text", text=said)
+
     def _put(self, kind: str, **fields: Any) -> None:
-        self._pipe.put(json.dumps({"kind": kind, **fields}, ensure_ascii=False))
+        self._pipe.put_json({"kind": kind, **fields})
 
 
 _KINDS: dict[type[Any], str] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from ..masking import MAX_LEAVING_CHARS, redact, visible
+
 MAX_ERROR_CHARS = 8 * 1024
 """How much of an exception's text the log keeps: some exceptions carry a whole file."""
 
@@ -16,8 +18,8 @@ class RecordedError:
 
     Attributes:
         type_name: the class of the exception, with its module unless it is built in.
-        text: what the exception said, cut when it is very long and not masked: it is for the operator.
-        trace: the formatted traceback with credentials masked, cut when it is very long. Empty for expected failures
+        text: what the exception said with credentials masked and hidden characters marked, cut when it is very long.
+        trace: the formatted traceback, masked, marked and cut likewise. Empty for expected failures
             (`ToolError`) and for exceptions that were never raised.
 
     >>> str(RecordedError.of(LookupError("no such order")))
@@ -33,7 +35,7 @@ class RecordedError:
         """The record of an exception; `trace` is for whoever formatted it while the exception was there."""
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        return cls(f"{module}{kind.__qualname__}", text_of(error)[:MAX_ERROR_CHARS], trace)
+        return cls(f"{module}{kind.__qualname__}", masked_text(error)[:MAX_ERROR_CHARS], trace)
 
     def __str__(self) -> str:
         return self.text
@@ -47,4 +49,12 @@ def text_of(value: object) -> str:
         return ""
 
 
-__all__ = ["MAX_ERROR_CHARS", "RecordedError", "text_of"]
+def masked_text(error: BaseException) -> str:
+    """What an exception says, with credentials masked and hidden characters marked: it is read in terminals.
+
+    Masked before it is shortened, since a cut may hide what a credential is recognised by.
+    """
+    return visible(redact(text_of(error)[:MAX_LEAVING_CHARS]))
+
+
+__all__ = ["MAX_ERROR_CHARS", "RecordedError", "masked_text", "text_of"]

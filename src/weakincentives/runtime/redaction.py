@@ -1,11 +1,11 @@
-"""Masking credentials in text that goes to a model, and what the log keeps of an exception."""
+"""What the log, a model and an operator read of an exception: with credentials masked."""
 
 from __future__ import annotations
 
-import re
 import traceback
 
 from ..errors import ToolError, VisibilityExpansionRequired
+from ..masking import redact, visible
 from ..prompt.recorded_error import RecordedError, text_of
 
 MAX_TRACE_CHARS = 16 * 1024
@@ -16,37 +16,6 @@ _MAX_PART_CHARS = 64 * 1024
 _MAX_ENDED_CHARS = 2_000
 _MAX_FRAMES = 50
 _KEPT_HEAD = 4 * 1024
-
-_MASK = "[masked]"
-
-# Every repetition is bounded and no part begins with one, so that no text, however long and odd, takes long.
-_SECRETS = re.compile(
-    r"""
-    (?P<url>(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@))                          # user:password@host
-  | (?P<block>-----BEGIN\ [A-Z ]{0,40}PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]{0,40}PRIVATE\ KEY-----|\Z))
-  | (?P<name>(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|private[_-]?key|token|credential
-        |authorization)\w{0,64}["']?\s{0,8}[=:]\s{0,8}(?:["']?(?:bearer|basic|token)\s{1,8})?)
-    (?:"[^"]*"|'[^']*'|[^\s,;&)\]}"']+)                                           # password=...
-  | (?P<scheme>\b(?:bearer|basic|token)\s{1,8})[A-Za-z0-9._~+/=-]{8,}             # Authorization: Bearer ...
-  | \b(?:sk|pk|rk|xox[abprs]|ghp|gho|ghu|ghs|github_pat|glpat|npm|hf|dop_v1|shpat)[-_][A-Za-z0-9_-]{12,}
-  | \bAIza[0-9A-Za-z_-]{30,}
-  | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
-  | \beyJ[A-Za-z0-9_-]{8,256}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]*             # a JSON web token
-    """,
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
-
-
-def redact(text: str) -> str:
-    """The text with passwords, tokens and keys masked.
-
-    It knows the usual shapes (`password=...`, `Bearer ...`, user and password in a URL, well-known key prefixes,
-    private keys, web tokens). It is a net under mistakes, not a proof that no secret gets through.
-
-    >>> redact("cannot connect to postgres://app:hunter2@db/app")
-    'cannot connect to postgres://[masked]@db/app'
-    """
-    return _SECRETS.sub(_replacement, text)
 
 
 def recorded(error: BaseException) -> RecordedError:
@@ -73,6 +42,7 @@ def _trace(error: BaseException) -> str:
     # Masked before it is shortened: a cut might take the part away by which a credential is recognised.
     text = "".join(part[:_MAX_PART_CHARS] for part in parts)
     text = redact(text if len(text) <= _MAX_PART_CHARS else text[:_KEPT_HEAD] + text[-_MAX_PART_CHARS:])
+    text = visible(text)
     if len(text) <= MAX_TRACE_CHARS:
         return text
     left_out = "\n[...]\n"
@@ -82,11 +52,7 @@ def _trace(error: BaseException) -> str:
 def described(error: BaseException) -> str:
     """An exception for operators: its class and what it says, with credentials masked."""
     text = text_of(error)[:_MAX_PART_CHARS]
-    return redact(f"{type(error).__name__}: {text}" if text else type(error).__name__)
-
-
-def _replacement(match: re.Match[str]) -> str:
-    return f"{match['scheme'] or match['name'] or ''}{_MASK}"
+    return visible(redact(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 
 __all__ = ["MAX_TRACE_CHARS", "described", "ended_text", "recorded", "redact", "text_of"]

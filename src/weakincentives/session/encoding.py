@@ -9,6 +9,7 @@ it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -152,6 +153,21 @@ def parts_of(value: Any) -> dict[Any, Any] | None:
     return None
 
 
+def with_parts(value: Any, parts: dict[Any, Any]) -> Any:
+    """A copy of a value that has parts (`parts_of`), with these in their place."""
+    if isinstance(value, BaseModel):
+        return value.model_copy(update=parts)
+    if is_dataclass(value):
+        made = copy(value)
+        for name, part in parts.items():
+            object.__setattr__(made, name, part)
+        return made
+    if isinstance(value, dict):
+        return parts
+    kind: Any = class_of(value)
+    return kind._make(parts.values()) if hasattr(kind, "_make") else kind(parts.values())
+
+
 def _same_plain(saved: Any, loaded: Any) -> bool:
     # Equality lets 1 come back as 1.0 where a float is declared; the second test is for NaN.
     return bool(saved == loaded) or (saved != saved and loaded != loaded)  # noqa: PLR0124
@@ -189,4 +205,5 @@ __all__ = [
     "encode",
     "parts_of",
     "type_name",
+    "with_parts",
 ]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
-from .encoding import OpaqueValue, class_of, encode, parts_of, type_name
+from .encoding import OpaqueValue, class_of, parts_of, type_name, with_parts
+from .secret_values import encode_masked
 
 
 def marked(value: Any, above: tuple[int, ...] = ()) -> Any:
@@ -27,7 +24,7 @@ def marked(value: Any, above: tuple[int, ...] = ()) -> Any:
         parts = parts_of(value)
         if parts is None:
             return mark
-        rebuilt = _with_parts(value, {key: marked(part, (*above, id(value))) for key, part in parts.items()})
+        rebuilt = with_parts(value, {key: marked(part, (*above, id(value))) for key, part in parts.items()})
         return rebuilt if _can_be_saved(rebuilt) else mark
     except Exception:  # noqa: BLE001 - the value's class is somebody else's code
         return mark
@@ -35,24 +32,10 @@ def marked(value: Any, above: tuple[int, ...] = ()) -> Any:
 
 def _can_be_saved(value: Any) -> bool:
     try:
-        encode(value)
+        encode_masked(value)
     except Exception:  # noqa: BLE001 - SessionFormatError, or what the value's class raises
         return False
     return True
-
-
-def _with_parts(value: Any, parts: dict[Any, Any]) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_copy(update=parts)
-    if is_dataclass(value):
-        made = copy(value)
-        for name, part in parts.items():
-            object.__setattr__(made, name, part)
-        return made
-    if isinstance(value, dict):
-        return parts
-    kind: Any = class_of(value)
-    return kind._make(parts.values()) if hasattr(kind, "_make") else kind(parts.values())
 
 
 __all__ = ["marked"]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SessionFormatError
-from .encoding import PLAIN_TYPES, class_of, decode, encode, type_name
+from .encoding import PLAIN_TYPES, class_of, decode, type_name
 from .events import SlicePolicy, own_policy
 from .opaque import marked
+from .secret_values import encode_masked
 from .shapes import shape_changes, shape_of
 from .snapshots import Logs, Slices
 from .vector import EMPTY, Vector
@@ -102,7 +103,7 @@ def _dump_slice(cls: type[Any], policy: SlicePolicy, items: Vector[Any]) -> dict
     data: list[Any] = []
     notes: dict[str, Any] = {}
     for index, item in enumerate(items):
-        encoded, patches = encode(item)
+        encoded, patches = encode_masked(item)
         data.append(encoded)
         if patches or type(item) is not cls:
             notes[str(index)] = {"type": type_name(class_of(item)), "patches": patches}

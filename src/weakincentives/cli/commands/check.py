@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..output import show
+
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
     """Add the subcommand."""
@@ -29,32 +31,32 @@ def run(arguments: argparse.Namespace) -> int:
 
     loaded = load(arguments.target)
     prompt, session = prompt_and_session(loaded, read_request(arguments.request))
-    print(f"ok      {loaded.name}: {_number(len(prompt.sections), 'section')}, prompt {prompt.name!r}")
+    show(f"ok      {loaded.name}: {_number(len(prompt.sections), 'section')}, prompt {prompt.name!r}")
     wrong = 0
     try:
         prompt.install(session)
         text = prompt.render(session=session).text
-        print(f"ok      renders: {len(text):,} characters, {_number(len(prompt.tools(session=session)), 'tool')}")
+        show(f"ok      renders: {len(text):,} characters, {_number(len(prompt.tools(session=session)), 'tool')}")
     except PromptRenderError as error:
         if arguments.request is None and error.dataclass_type is not None:
-            print(f"skipped rendering: {error} (give params with --request)")
+            show(f"skipped rendering: {error} (give params with --request)")
         else:
             wrong += 1
-            print(f"WRONG   rendering: {error}")
+            show(f"WRONG   rendering: {error}")
     except WinkError as error:
         wrong += 1
-        print(f"WRONG   rendering: {error}")
+        show(f"WRONG   rendering: {error}")
     not_run: list[str] = []
     for verdict in tried(prompt, effects=arguments.effects):
         wrong += verdict.state == "WRONG"
         if verdict.state == "skipped":
             not_run.append(verdict.tool)
-        print(f"{verdict.state:7} {verdict.tool}: {verdict.text}")
-    print(f"{wrong} wrong" if wrong else "all is well", end="")
+        show(f"{verdict.state:7} {verdict.tool}: {verdict.text}")
+    show(f"{wrong} wrong" if wrong else "all is well", end="")
     if not_run:
         names = ", ".join(dict.fromkeys(not_run))
-        print(f"; {_number(len(not_run), 'example')} of {names} not run (--effects runs them, for real)", end="")
-    print()
+        show(f"; {_number(len(not_run), 'example')} of {names} not run (--effects runs them, for real)", end="")
+    show()
     return 1 if wrong else 0
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..output import show, show_error
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -69,13 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show(subject: str) -> int:
     title = SUBJECTS[subject]
-    print(f"{title}\n{'=' * len(title)}\n")
+    show(f"{title}\n{'=' * len(title)}\n")
     try:
-        print(import_module(f"weakincentives._demo.{subject}").show())
+        show(import_module(f"weakincentives._demo.{subject}").show())
     except AssertionError as error:
-        print(f"wink demo: this should not happen: {error}")
+        show(f"wink demo: this should not happen: {error}")
         return 1
-    print("\nNext: `wink demo`, or read docs/.")
+    show("\nNext: `wink demo`, or read docs/.")
     return 0
 
 
@@ -91,7 +92,7 @@ def _maintain(model: str, trace: Trace, closing: Iterable[str]) -> int:
         trace.usage(played.usage, played.turns, monotonic() - began)
     trace.checks("Verified on the disk, in the session and in the log", played.checks)
     if played.error is not None:
-        print(f"wink demo: {played.error}", file=sys.stderr)
+        show_error(f"wink demo: {played.error}")
     trace.closing(closing if played.ok else ["The demonstration did not end as it should."])
     return 0 if played.ok else 1
 
@@ -125,5 +126,5 @@ def _draw(arguments: argparse.Namespace) -> int:
     trace = RichTrace(recording=True)
     code = _maintain(arguments.model, trace, ())
     Path(arguments.svg).write_text(trace.svg("wink demo"), encoding="utf-8")
-    print(f"wink demo: drawn into {arguments.svg}")
+    show(f"wink demo: drawn into {arguments.svg}")
     return code

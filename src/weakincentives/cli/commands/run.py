@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from ..output import show, show_answer
+
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
     """Add the subcommand."""
@@ -32,11 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     request = read_request(arguments.request)
     running = Running(loaded, request, arguments.workspace)
     if arguments.dry_run:
-        print(running.dry())
+        show(running.dry())
         return 0
     trace = make_trace(plain=arguments.plain, as_json=arguments.json, stream=sys.stderr)
     answer: Any = running.run(arguments.model, trace)
     if answer is None:
         return 1
-    print(answer)
+    show_answer(answer)
     return 0

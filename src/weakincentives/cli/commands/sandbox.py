@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from time import monotonic
 
+from ..output import show, show_error
 from ..usage import WrongUseError
 
 
@@ -37,11 +37,11 @@ def run_image(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise WrongUseError(str(error)) from None
     except OSError as error:
-        print(f"wink sandbox image: {error}", file=sys.stderr)
+        show_error(f"wink sandbox image: {error}")
         return 1
-    print(f"Built in {monotonic() - started:.0f} s: {name}" if built else f"Already there: {name}")
+    show(f"Built in {monotonic() - started:.0f} s: {name}" if built else f"Already there: {name}")
     return 0
 
 
 def _report(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    show_error(line)

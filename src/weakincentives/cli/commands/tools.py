@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
+
+from ..output import json_text, show, show_json
 
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -30,15 +31,15 @@ def run(arguments: argparse.Namespace) -> int:
     except WinkError as error:
         raise WrongUseError(f"{error} (give params with --request)") from None
     if arguments.json:
-        print(json.dumps([spec._asdict() for spec in specs], indent=2, ensure_ascii=False))
+        show_json([spec._asdict() for spec in specs], indent=2)
         return 0
     for spec in specs:
-        print(f"{spec.name}{'  (read-only)' if spec.read_only else ''}")
-        print("\n".join(f"  {line}".rstrip() for line in spec.text.splitlines()))
+        show(f"{spec.name}{'  (read-only)' if spec.read_only else ''}")
+        show("\n".join(f"  {line}".rstrip() for line in spec.text.splitlines()))
         policies = ", ".join(type(policy).__name__ for policy in prompt.policies_for(spec.name))
         if policies:
-            print(f"  policies: {policies}")
-        print("\n".join(f"    {line}" for line in json.dumps(spec.schema, indent=2, ensure_ascii=False).splitlines()))
-        print()
-    print(f"{len(specs)} {'tool' if len(specs) == 1 else 'tools'} of the prompt {prompt.name!r}")
+            show(f"  policies: {policies}")
+        show("\n".join(f"    {line}" for line in json_text(spec.schema, indent=2).splitlines()))
+        show()
+    show(f"{len(specs)} {'tool' if len(specs) == 1 else 'tools'} of the prompt {prompt.name!r}")
     return 0

@@ -6,6 +6,7 @@ import argparse
 import platform
 
 from ... import __version__
+from ..output import show
 
 
 def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -16,5 +17,5 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(_: argparse.Namespace) -> int:
     """Print the versions."""
-    print(f"wink {__version__} (Python {platform.python_version()})")
+    show(f"wink {__version__} (Python {platform.python_version()})")
     return 0

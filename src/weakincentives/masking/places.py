@@ -1,0 +1,174 @@
+"""Credentials that are recognised by where they stand: key blocks, URLs, headers, cookies, command lines."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from .prefixes import Span
+
+_URL_END = re.compile(r"[^\s\"'<>`\\]{0,1024}+")
+_USER = re.compile(r"[^\s:/?#]{0,128}+:")
+_PORT = re.compile(r"\d{1,5}+(?=[/?#,;)\]}]|$)")
+_HOST = re.compile(r"(?:[A-Za-z0-9_.%-]|\[)")
+_QUERY = re.compile(r"[?&][\w.-]{1,64}+=")
+_LONE = re.compile(r"(?=[A-Za-z]{0,200}?\d)(?=\d{0,200}?[A-Za-z])[\w-]{20,200}+@")
+
+_COOKIE = re.compile(r"s?\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}(?:\[\s{0,4})?[bB]?\\{0,4}[\"']?")
+_PAIR = re.compile(r"([^\s=;,\"']{1,64}+)=\"?([^\s;,\"'\\]{0,4096}+)(;?\s{0,4}+)")
+_ATTRIBUTES = frozenset({"path", "expires", "domain", "max-age", "samesite", "priority"})
+
+_SCHEME = re.compile(r"(bearer|basic)\s{1,8}+([A-Za-z0-9._~+/=-]{8,8192}+)", re.IGNORECASE)
+
+_ATTACHED = re.compile(r"-p([^\s\"'$=-][^\s\"']{2,200}+)")
+_SEPARATE = re.compile(r"-p\s{1,4}+([^\s\"'$<-][^\s\"']{2,800}+)")
+_USER_PASSWORD = re.compile(r"(?:-u|--user|--proxy-user)(?:\s{1,4}+|=)[\"']?[^\s:\"'$/]{1,128}+:([^\s\"'$]{1,256}+)")
+_COMMANDS_ATTACHED = ("mysql", "mariadb", "sshpass")
+_COMMANDS_SEPARATE = ("sshpass", "docker login", "podman login", "psexec", "twine", "plink", "pscp", "helm registry")
+
+_IDENTIFIED = re.compile(r"identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by\s{1,4}([\"'])", re.IGNORECASE)
+
+
+def spans(text: str, lower: str) -> Iterator[Span]:
+    """Where such credentials stand. `lower` is the same text in small letters, position by position."""
+    yield from _blocks(text, "-----BEGIN ", "-----END ", "-----")
+    yield from _blocks(text, "---- BEGIN SSH2 ", "---- END ", "----")
+    yield from _putty(text)
+    yield from _urls(text)
+    yield from _cookies(text, lower)
+    yield from _schemes(text, lower)
+    yield from _flags(text, lower)
+    yield from _identified(text, lower)
+
+
+def _blocks(text: str, begin: str, end: str, dashes: str) -> Iterator[Span]:
+    at = text.find(begin)
+    while at >= 0:
+        after = at + len(begin)
+        closed = text.find(dashes, after, after + 64)
+        if closed < 0 or "PRIVATE KEY" not in text[after:closed]:
+            at = text.find(begin, after)
+            continue
+        last = text.find(end, closed)
+        if last < 0:  # the text was cut: everything that is left may be the key
+            yield at, len(text)
+            return
+        stop = text.find(dashes, last + len(end), last + len(end) + 64)
+        stop = last + len(end) if stop < 0 else stop + len(dashes)
+        yield at, stop
+        at = text.find(begin, stop)
+
+
+def _putty(text: str) -> Iterator[Span]:
+    at = text.find("PuTTY-User-Key-File-")
+    while at >= 0:
+        begin = text.find("Private-Lines:", at)
+        if begin < 0:
+            return
+        begin += len("Private-Lines:")
+        stop = text.find("Private-MAC:", begin)
+        yield begin, stop if stop >= 0 else len(text)
+        if stop < 0:
+            return
+        at = text.find("PuTTY-User-Key-File-", stop)
+
+
+def _urls(text: str) -> Iterator[Span]:
+    at = text.find("://")
+    while at >= 0:
+        begin = at + 3
+        following = text.find("://", begin)
+        found = _URL_END.match(text, begin, len(text) if following < 0 else following)
+        end = found.end() if found else begin
+        user = _USER.match(text, begin, end)
+        if user and not _PORT.match(text, user.end(), end):
+            last = _last_at(text, user.end(), end)
+            if last > user.end():
+                yield begin, last
+        elif not user:
+            lone = _LONE.match(text, begin, end)
+            if lone and _HOST.match(text, lone.end(), end):
+                yield begin, lone.end() - 1
+        at = following
+
+
+def _last_at(text: str, begin: int, end: int) -> int:
+    """The last `@` before a host: a password may hold `@`, `/`, `?` and `#`. One in the query of the URL is not it."""
+    first = text.find("@", begin, end)
+    if first < 0:
+        return -1
+    query = _QUERY.search(text, first, end)
+    last = text.rfind("@", begin, query.start() if query else end)
+    return last if last >= 0 and _HOST.match(text, last + 1, end) else first if _HOST.match(text, first + 1) else -1
+
+
+def _cookies(text: str, lower: str) -> Iterator[Span]:
+    at = lower.find("cookie")
+    while at >= 0:
+        end = at + 6
+        header = _COOKIE.match(text, end)
+        if header:
+            position = header.end()
+            pair = _PAIR.match(text, position)
+            while pair:
+                if len(pair[2]) >= 6 and pair[1].lower() not in _ATTRIBUTES:
+                    yield pair.span(2)
+                end = pair.end()
+                pair = _PAIR.match(text, end) if pair[3] else None
+        at = lower.find("cookie", end)
+
+
+def _schemes(text: str, lower: str) -> Iterator[Span]:
+    for word in ("bearer", "basic"):
+        at = lower.find(word)
+        while at >= 0:
+            end = at + len(word)
+            found = None if at and text[at - 1].isalnum() else _SCHEME.match(text, at)
+            if found:
+                value = found[2]
+                if _is_basic(value) if word == "basic" else any(map(str.isdigit, value)):
+                    yield found.span(2)
+                    end = found.end()
+            at = lower.find(word, end)
+
+
+def _is_basic(value: str) -> bool:
+    """Whether it is the base64 of `user:password`: the word `basic` alone says little."""
+    try:
+        return b":" in base64.b64decode(value[:4096], validate=True)
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _flags(text: str, lower: str) -> Iterator[Span]:
+    at = text.find(" -p")
+    while at >= 0:
+        line = lower[max(0, at - 200) : at].rpartition("\n")[2]
+        for commands, pattern in ((_COMMANDS_ATTACHED, _ATTACHED), (_COMMANDS_SEPARATE, _SEPARATE)):
+            found = pattern.match(text, at + 1) if any(command in line for command in commands) else None
+            if found:
+                yield found.span(1)
+        at = text.find(" -p", at + 3)
+    for literal in (" -u", " --user", " --proxy-user"):
+        at = text.find(literal)
+        while at >= 0:
+            found = _USER_PASSWORD.match(text, at + 1)
+            if found and not found[1].isdigit() and "curl" in lower[max(0, at - 200) : at]:
+                yield found.span(1)
+            at = text.find(literal, at + len(literal))
+
+
+def _identified(text: str, lower: str) -> Iterator[Span]:
+    at = lower.find("identified")
+    while at >= 0:
+        found = _IDENTIFIED.match(text, at)
+        if found:
+            stop = text.find(found[1], found.end(), found.end() + 256)
+            if stop > found.end() + 1:
+                yield found.end(), stop
+        at = lower.find("identified", at + 10)
+
+
+__all__ = ["spans"]

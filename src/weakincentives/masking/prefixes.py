@@ -1,0 +1,131 @@
+"""Credentials that are recognised by how they begin, wherever they stand."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from typing import NamedTuple
+
+Span = tuple[int, int]
+
+_W = r"[A-Za-z0-9_-]"
+_DIGIT = rf"(?={_W}{{0,64}}?\d)"
+
+# Each literal is found by `str.find`; the pattern is tried only there, so that its cost is that of the places found.
+# Bounded, possessive quantifiers: a pattern never reads further than the longest token of its kind, and never twice.
+_TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("sk_live_", "sk_test_", "rk_live_", "rk_test_", "pk_live_", "pk_test_"), r"[A-Za-z0-9]{16,200}+"),
+    (("sk-", "pk-", "rk-", "sk_", "pk_", "rk_"), rf"{_DIGIT}{_W}{{12,400}}+"),
+    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"), rf"{_DIGIT}{_W}{{12,300}}+"),
+    (("glpat-", "glptt-", "gldt-", "glrt-", "glcbt-", "glagent-", "glsoat-", "glft-"), rf"{_DIGIT}{_W}{{12,300}}+"),
+    (("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "xoxe-", "xoxe.", "xapp-"), r"(?=[\w.-]{0,200}?\d)[\w.-]{10,400}+"),
+    (("npm_", "hf_", "api_org_"), r"(?=\w{0,80}?\d)[A-Za-z0-9]{16,80}+"),
+    (("gsk_", "r8_", "pplx-", "xai-", "fw_", "tvly-", "nvapi-", "esecret_"), rf"{_DIGIT}{_W}{{20,200}}+"),
+    (("whsec_", "dckr_pat_", "dckr_oat_", "lin_api_", "lin_oauth_", "ntn_", "secret_"), rf"{_DIGIT}{_W}{{20,200}}+"),
+    (("shpat_", "shpss_", "shpca_", "shppa_", "rubygems_", "pul-", "sgp_", "dapi"), r"[0-9a-f_]{30,100}+"),
+    (("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{30,100}+"),
+    (("sq0atp-", "sq0csp-", "sq0idp-"), rf"{_W}{{20,80}}+"),
+    (("glc_", "glsa_", "sntrys_", "sntryu_", "eyJrIjoi"), r"[A-Za-z0-9_+/=-]{24,400}+"),
+    (("NRAK-", "NRJS-", "NRII-", "NRAL-", "PMAK-", "HRKU-", "RGAPI-"), rf"{_W}{{20,120}}+"),
+    (("hvs.", "hvb.", "hvr."), rf"{_W}{{16,300}}+"),
+    (("dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."), r"[\w.-]{30,100}+"),
+    (("ATATT3", "ATCTT3", "ATBB"), r"[A-Za-z0-9_=-]{20,400}+"),
+    (("figd_", "figo_", "pscale_tkn_", "pscale_pw_", "pscale_oauth_"), r"[\w.-]{20,200}+"),
+    (("tskey-", "GOCSPX-", "pypi-AgE", "testpypi-AgE", "sbp_", "flyv1 ", "fo1_", "FlyV1 "),
+     r"(?=[\w.+/=-]{0,200}?\d)[\w.+/=-]{16,800}+"),
+    (("nfp_", "CFPAT-", "phc_", "phx_"), rf"{_DIGIT}{_W}{{16,200}}+"),
+    (("AGE-SECRET-KEY-1",), r"[0-9A-Z]{20,80}+"),
+    (("AIza",), rf"{_W}{{30,60}}+"),
+    (("AKIA", "ASIA", "ABIA", "ACCA"), r"[0-9A-Z]{16}(?![0-9A-Za-z])"),
+    (("ya29.",), r"[\w.-]{16,400}+"),
+    (("1//0",), rf"{_W}{{24,200}}+"),
+    (("SG.",), r"[\w-]{16,40}+\.[\w-]{16,80}+"),
+    (("SK",), r"[0-9a-f]{32}(?![0-9A-Za-z])"),
+    (("cio",), r"(?=[A-Za-z0-9]{0,40}?\d)[A-Za-z0-9]{32}(?![0-9A-Za-z])"),
+    (("pat",), r"[A-Za-z0-9]{14}\.[0-9a-f]{60,64}"),
+    (("sl.",), r"(?=[\w-]{0,200}?\d)[\w-]{60,2000}+"),
+    (("EAAA", "EAAC"), r"(?=\w{0,200}?\d)[\w-]{40,300}+"),
+    (("key-",), r"[0-9a-z]{32}(?![0-9A-Za-z])"),
+    (("eyJ",), rf"{_W}{{8,512}}+\.{_W}{{8,16384}}+\.{_W}{{0,4096}}+(?:\.{_W}{{1,8192}}+){{0,2}}+"),
+    (("$2a$", "$2b$", "$2y$"), r"\d\d\$[./A-Za-z0-9]{53}"),
+    (("$1$", "$5$", "$6$", "$y$", "$argon2"), r"[^\s:\"']{24,300}+"),
+)  # fmt: skip
+
+_RULES = tuple((literal, re.compile(rest)) for literals, rest in _TABLE for literal in literals)
+
+_AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (literal, re.compile(pattern))
+    for literal, pattern in (
+        ("hooks.slack.com/", r"(?:services|workflows|triggers)/()[\w/-]{10,200}+"),
+        ("discord.com/api/", r"(?:v\d+/)?webhooks/\d{5,30}+/()[\w-]{20,120}+"),
+        ("discordapp.com/api/", r"(?:v\d+/)?webhooks/\d{5,30}+/()[\w-]{20,120}+"),
+        ("webhook.office.com/", r"webhookb2/()[\w@/.-]{20,300}+"),
+        ("outlook.office.com/", r"webhook/()[\w@/.-]{20,300}+"),
+        ("hooks.zapier.com/", r"hooks/catch/()[\w/]{8,100}+"),
+        ("maker.ifttt.com/", r"[\w/{}-]{0,100}?/key/()[\w-]{10,100}+"),
+        ("hook.", r"(?:eu|us)\d\.make\.com/()\w{20,60}+"),
+        ("api.telegram.org/bot", r"()\d{5,12}+:[\w-]{20,60}+"),
+    )
+)
+"""Addresses that are credentials: the part that is masked begins at the empty group."""
+
+_DIGITS = "0123456789"
+
+
+class _Middle(NamedTuple):
+    literal: str
+    back: int
+    """How far before the literal the pattern begins."""
+    pattern: re.Pattern[str]
+    before: str
+    least: int
+    most: int
+
+
+_MIDDLES = (
+    _Middle(":AA", 0, re.compile(r":AA[\w-]{32,34}(?![\w-])"), _DIGITS, 5, 12),  # Telegram
+    _Middle("-us", 0, re.compile(r"-us\d{1,2}(?![0-9A-Za-z])"), _DIGITS + "abcdef", 32, 32),  # Mailchimp
+    _Middle("Q~", 1, re.compile(r"\dQ~[\w.~-]{31,34}(?![\w.~-])"), string.ascii_letters + _DIGITS, 3, 3),  # Azure
+)
+
+
+def spans(text: str) -> Iterator[Span]:
+    """Where such credentials stand."""
+    for literal, pattern in _RULES:
+        length = len(literal)
+        at = text.find(literal)
+        while at >= 0:
+            end = at + length
+            if not (at and text[at - 1].isalnum() and text[at - 1].isascii()):
+                found = pattern.match(text, end)
+                if found:
+                    end = found.end()
+                    yield at, end
+            at = text.find(literal, end)
+    for literal, pattern in _AFTER_PLACE:
+        at = text.find(literal)
+        while at >= 0:
+            found = pattern.match(text, at + len(literal))
+            if found:
+                yield found.start(1), found.end()
+            at = text.find(literal, at + len(literal))
+    for middle in _MIDDLES:
+        yield from _around(text, middle)
+
+
+def _around(text: str, middle: _Middle) -> Iterator[Span]:
+    """Credentials found by something in their middle: what stands before it is read backwards, by `str.rstrip`."""
+    at = text.find(middle.literal)
+    while at >= 0:
+        begin = at - middle.back
+        found = middle.pattern.match(text, begin) if begin >= 0 else None
+        if found:
+            head = text[max(0, begin - middle.most - 1) : begin]
+            length = len(head) - len(head.rstrip(middle.before))
+            if middle.least <= length <= middle.most:
+                yield begin - length, found.end()
+        at = text.find(middle.literal, at + len(middle.literal))
+
+
+__all__ = ["Span", "spans"]

@@ -1,0 +1,201 @@
+"""Nothing that a model, a tool, a file name or an error says acts on the terminal; no encoding makes `wink` fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from contextlib import suppress
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from weakincentives.adapters import CallFinished, CallStarted, Retrying, SectionsOpened, TextDelta, TurnStarted
+from weakincentives.cli.rich_trace import RichTrace
+from weakincentives.cli.trace import JsonTrace, PlainTrace, Trace
+from weakincentives.filesystem import FileChanges
+from weakincentives.prompt.changes import Changes
+
+HOSTILE = [
+    "\x1b]52;c;ZXZpbA==\x07", "\x1b[2J", "\x1bP$qm\x1b\\", "\x9b31m", "\x90q\x9c", "\x85", "\r", "\x08", "\x00", "\x7f",
+    "\u202e", "\u2066", "\u200b", "\u200d", "\ufeff", "\u2028", "\u00ad", "\ud800", "\udfff", "\U000e0041", "\u3164",
+]  # fmt: skip
+ALL = "".join(HOSTILE)
+
+AGENT = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weakincentives.errors import ToolValidationError
+from weakincentives.prompt import MarkdownSection, PromptTemplate, Tool, ToolResult
+from weakincentives.testing import call, say
+
+ALL = {text}
+
+
+@dataclass(frozen=True)
+class Word:
+    word: str
+
+
+def echo(params: Word) -> ToolResult[None]:
+    return ToolResult.ok(None, ALL + params.word)
+
+
+def fail(params: Word) -> ToolResult[None]:
+    raise RuntimeError(f"{{ALL}} password=hunter2")
+
+
+def wrong(params: Word) -> ToolResult[None]:
+    raise ToolValidationError(ALL)
+
+
+TOOLS = [
+    Tool[Word, None](name=handler.__name__, description="Does it.", handler=handler) for handler in (echo, fail, wrong)
+]
+AGENT = PromptTemplate(ns="t", key="t", sections=[MarkdownSection(title="T", key="t", template=ALL, tools=TOOLS)])
+WORD = ALL.encode("utf-8", "replace").decode()
+SCRIPT = [
+    call("echo", word=WORD), call("fail", word=WORD), call("wrong", word=WORD), call("no" + ALL, word=WORD),
+    say(ALL + " token=s3cr3tVALUE42xyz postgres://app:hunter2@db"),
+]
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.py"
+    path.write_text(AGENT.format(text=ascii(ALL)))
+    return path
+
+
+def hidden(text: str) -> list[str]:
+    """The characters that cannot be seen; line breaks and tabs are fine."""
+    classes = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    return [c for c in text if (unicodedata.category(c) in classes or c == "\u3164") and c not in "\n\t"]
+
+
+def wink(*arguments: str, encoding: str = "utf-8:strict") -> tuple[int, str]:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([*WINK, *arguments], capture_output=True, env=environment, check=False)
+    return done.returncode, done.stdout.decode() + done.stderr.decode()
+
+
+WINK = [sys.executable, "-c", "import sys; from weakincentives.cli import main; sys.exit(main())"]
+ENCODINGS = ["utf-8:strict", "ascii:strict", "latin-1:strict"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("how", [["--plain"], ["--json"], ["--plain", "--verbose"]])
+def test_a_run_shows_marks_and_never_fails(agent: Path, how: list[str], encoding: str) -> None:
+    """Traces, logs and errors of a run show marks and masks; the answer, when it is piped, is only masked."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [*WINK, "run", f"{agent}:AGENT", "--model", "scripted", *how],
+        capture_output=True, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    trace = done.stderr.decode(encoding.partition(":")[0])
+    assert not hidden(trace)
+    assert "\\u001b]52;c;" in trace
+    for text in (trace, done.stdout.decode("utf-8", "replace")):
+        assert "hunter2" not in text
+        assert "s3cr3tVALUE42xyz" not in text
+    if "--json" in how:
+        assert all(isinstance(json.loads(line), dict) for line in trace.splitlines())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("command", [["tools"], ["tools", "--json"], ["check"], ["run", "--dry-run"]])
+def test_every_command_shows_marks(agent: Path, command: list[str], encoding: str) -> None:
+    """Commands that look at an agent show marks for what is in its texts."""
+    code, text = wink(command[0], f"{agent}:AGENT", *command[1:], encoding=encoding)
+    assert code == 0, text
+    assert not hidden(text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "\x1b]52;c;a\x07.py"], ["nonsense\x1b[2J"], ["run", "a.py", "--\x1b[2J"], ["digest", "\x1b[2J"]],
+)  # fmt: skip
+def test_wrong_use_is_told_with_marks(arguments: list[str]) -> None:
+    """What was typed is repeated with marks, also by the parser of the command line."""
+    code, text = wink(*arguments)
+    assert code == 2
+    assert not hidden(text)
+
+
+def test_names_of_files_are_shown_with_marks(tmp_path: Path) -> None:
+    """A digest names files that hold escape sequences or bytes that are not text."""
+    (tmp_path / "a\x1b]52;c;eA==\x07.py").write_text("x = 1\n")
+    with suppress(OSError):  # a filesystem that takes only Unicode
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.md")).write_text("# \x1b[2J\u202e\n")
+    code, text = wink("digest", str(tmp_path), encoding="ascii:strict")
+    assert code == 0, text
+    assert not hidden(text)
+
+
+EVENTS = [
+    TurnStarted(1),
+    TextDelta(f"{ALL}[bold]x[/nonsense]"),
+    CallStarted("1", f"t{ALL}\nok  fake", f'{{"a": "{ALL}", "password": "hunter2"}}'),
+    CallFinished(
+        "1", f"t{ALL}\nok  fake", "crashed", f"{ALL}\n--- a/x\n+++ b/x{ALL}\n+{ALL}", 0.1,
+        Changes(files=FileChanges(added=(f"f{ALL}\nok  fake",))), False,
+    ),
+    Retrying(f"{ALL} api_key=s3cr3tVALUE42xyz", 1, 0.5),
+    SectionsOpened((ALL,)),
+]  # fmt: skip
+
+
+def played(trace: Trace) -> None:
+    trace.heading(f"T{ALL}", ALL)
+    for event in EVENTS:
+        trace.event(event)
+    trace.checks(f"c{ALL}", [(ALL, True), (ALL, False)])
+    trace.closing([f" wink{ALL}  # {ALL}"])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("kind", [PlainTrace, JsonTrace, RichTrace])
+def test_every_trace_shows_marks(kind: type[PlainTrace | JsonTrace | RichTrace], encoding: str) -> None:
+    """Every kind of event, in every kind of trace, on a stream of any encoding that refuses what it cannot write."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    played(kind(stream))
+    stream.flush()
+    text = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert not hidden(text)
+    assert "\\u001b]52;c;" in text
+    assert "hunter2" not in text
+    assert "s3cr3tVALUE42xyz" not in text
+    assert "\nok  fake" not in text
+
+
+def test_a_picture_shows_marks() -> None:
+    """An SVG is well-formed XML whatever was said, and shows the marks."""
+    trace = RichTrace(recording=True)
+    played(trace)
+    svg = trace.svg(f"<title>{ALL}")
+    assert not hidden(svg)
+    ET.fromstring(svg)
+    assert "\\u001b]52;c;" in svg
+
+
+def test_text_that_comes_in_pieces_is_masked() -> None:
+    """A credential whose pieces come one by one is masked in the JSON trace, too, and no text is lost."""
+    stream = io.StringIO()
+    trace = JsonTrace(stream)
+    text = "word " * 600 + "password=hunter2hunter2 " + "more " * 600
+    for at in range(0, len(text), 7):
+        trace.event(TextDelta(text[at : at + 7]))
+    assert stream.getvalue()  # it is shown while it comes
+    trace.event(TurnStarted(2))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert "".join(line["text"] for line in lines if line["kind"] == "text") == text.replace(
+        "hunter2hunter2", "[masked]"
+    )
