@@ -56,9 +56,11 @@ class HostReading(Searching):
         check_range(offset, limit)
         path = self._named(path)
         with Naming(self._disk, path), self._open_file(path) as fd:
-            if limit is not None:
+            if limit is not None and limit <= CHUNK:
                 return self._pread(fd, limit, offset)
             size = self._disk.sys.fstat(fd).st_size
+            if limit is not None:  # room for what is there, not for what was asked
+                return self._pread(fd, min(limit, max(0, size - offset)), offset)
             pieces = [self._pread(fd, max(0, size - offset), offset)]
             at = offset + len(pieces[0])
             while more := self._disk.sys.pread(fd, CHUNK, at):  # it grew, or tells no size
