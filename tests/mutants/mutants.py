@@ -6,7 +6,7 @@ A mutant that no longer applies is an error: adapt it to the new text, so that t
 
 from __future__ import annotations
 
-from tests.mutants import answer_mutants, call_mutants, interrupt_mutants, session_mutants
+from tests.mutants import answer_mutants, call_mutants, interrupt_mutants, session_mutants, work_mutants
 from tests.mutants.mutant import Mutant
 
 MUTANTS = [
@@ -14,6 +14,7 @@ MUTANTS = [
     *answer_mutants.MUTANTS,
     *interrupt_mutants.MUTANTS,
     *session_mutants.MUTANTS,
+    *work_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",

@@ -16,13 +16,12 @@ SMALL: Final = 1 << 20
 _ELSEWISE: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
 
 
-def copy_content(sys: Syscalls, source: int, target: int) -> None:
-    """Copy all of `source` to `target`, an empty file, which is then at its end.
+def copy_content(sys: Syscalls, source: int, target: int, found: os.stat_result) -> None:
+    """Copy all of `source`, of which `found` is known, to `target`, an empty file, which is then at its end.
 
     `OSError` (ENOSPC) before anything is copied when there is no room; `StaleCallError` when the call is given up.
     What was copied until then is the caller's to drop.
     """
-    found = sys.fstat(source)
     if found.st_size <= SMALL:
         while data := sys.read(source, SMALL):
             write_all(sys, target, data)

@@ -20,6 +20,7 @@ from ..errors import PatternError
 from .pattern_syntax import Translation, too_large
 
 MAX_MEMORY: Final = 512 << 20
+MAX_SECONDS: Final = 86_400.0
 
 _PROGRAM: Final = Path(__file__).with_name("pattern_child.py")
 _HEADER: Final = struct.Struct("<I")
@@ -38,7 +39,7 @@ class WorkerMatcher:
     def __init__(self, pattern: str, *, ignore_case: bool, deadline: float) -> None:
         text = Translation(pattern, ignore_case=ignore_case, for_re2=False).text.encode()
         self._deadline = deadline
-        seconds = max(1, ceil(deadline - monotonic()))
+        seconds = ceil(min(max(1.0, deadline - monotonic()), MAX_SECONDS))
         ours, theirs = socket.socketpair()
         self._socket = ours
         try:
@@ -91,7 +92,7 @@ class WorkerMatcher:
         left = self._deadline - monotonic()
         if left <= 0:
             raise TimeoutError
-        self._socket.settimeout(left)
+        self._socket.settimeout(min(left, MAX_SECONDS))
 
     def _ended(self) -> Exception:
         """Why the process is gone. Its processor time ends no sooner than the search's own, so that is a time-out."""

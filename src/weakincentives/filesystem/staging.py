@@ -47,7 +47,7 @@ class Staging:
         try:
             try:
                 if after is not None:
-                    copy_content(self._sys, after, fd)
+                    copy_content(self._sys, after, fd, self._sys.fstat(after))
                 write_all(self._sys, fd, data)
                 if old is None:
                     self._inherit(fd, at)
@@ -138,7 +138,7 @@ class Staging:
             old = self._sys.fstat(old_fd)
             if not stat.S_ISREG(old.st_mode):
                 raise refused(path, "is no ordinary file or directory")
-            copy_content(self._sys, old_fd, new_fd)
+            copy_content(self._sys, old_fd, new_fd, old)
             self._give(new_fd)
             self._sys.fchmod(new_fd, stat.S_IMODE(old.st_mode) & 0o1777)
             if self._disk.durable:
