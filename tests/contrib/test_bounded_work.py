@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,12 +27,14 @@ from weakincentives.contrib.files.diffs import MAX_COMPARED_BYTES, unified
 from weakincentives.contrib.files.edits import EditRefusedError, replaced
 from weakincentives.contrib.files.nearest import nearest
 from weakincentives.contrib.files.originals import KEPT_BYTES, KEPT_TOTAL, Originals, TrackedFilesystem
+from weakincentives.contrib.files.reading import GrepFilesParams
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.deadlines import Deadline
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.fingerprints import fingerprint
 from weakincentives.filesystem.syscalls import Syscalls
-from weakincentives.prompt import Prompt
+from weakincentives.prompt import Prompt, ToolContext
+from weakincentives.resources import ResourceRegistry
 from weakincentives.runtime import Session, ToolCall, ToolReply
 
 TERABYTE = 1 << 40
@@ -246,6 +249,21 @@ def test_ctrl_c_ends_a_copy_under_way(tmp_path: Path) -> None:
         thread.join()
         assert monotonic() - began < PATIENT
     assert os.listdir(tmp_path) == ["big"]
+
+
+def test_a_search_has_no_more_time_than_the_run() -> None:
+    """`grep_files` stops at the run's deadline by itself, not only when the call no longer waits for it."""
+    text = "".join(random.Random(5).choices("ab", k=1_000_000))
+    fs = InMemoryFilesystem({f"{number}.txt": text for number in range(20)})
+    (tool,) = [tool for tool in VfsToolsSection().tools if tool.name == "grep_files"]
+    context = ToolContext(
+        resources=ResourceRegistry.build({Filesystem: fs}), deadline=Deadline.after(timedelta(seconds=1))
+    )
+    result: Any = tool.call(GrepFilesParams("(a|b){1,900}a(a|b){900}c"), context)
+    assert not result.success
+    found = re.search(r"took longer than ([\d.e-]+) seconds", result.message)
+    assert found is not None
+    assert float(found[1]) <= 1
 
 
 def test_no_nearest_match_takes_longer_than_its_limit() -> None:

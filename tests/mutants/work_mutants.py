@@ -1,5 +1,4 @@
 """Seeded faults in what bounds patterns and the work of the file tools."""
-# ruff: noqa: E501 - the text of the files as it stands
 
 from __future__ import annotations
 
