@@ -65,13 +65,6 @@ MUTANTS = [
         _WORK,
     ),
     Mutant(
-        "a copy fills the holes",
-        "filesystem/copying.py",
-        "    for start, end in _data(sys, source, found.st_size):",
-        "    for start, end in [(0, found.st_size)]:",
-        _WORK,
-    ),
-    Mutant(
         "a copy begins though there is no room",
         "filesystem/copying.py",
         "    if found.st_blocks * 512 > sys.free(target):",
