@@ -137,7 +137,7 @@ def test_any_text_is_a_pattern_or_a_clear_refusal(pattern: str) -> None:
         return
     try:
         expected = re.compile(pattern, re.ASCII)
-    except (re.error, OverflowError):
+    except (re.error, OverflowError, FutureWarning):  # the last: of sets that `re` may read otherwise one day
         return
     if "\\" not in pattern.replace("\\\\", "") and "[[" not in pattern and "\u00e9" not in pattern:
         assert found == [number for number, line in enumerate(LINES) if expected.search(line)]
