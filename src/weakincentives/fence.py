@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
+from errno import EINTR
 from threading import RLock
 from typing import Any, final
 
@@ -64,6 +65,22 @@ def current_owner() -> Owner | None:
     while owner is not None and owner.holder is None:
         owner = owner.around
     return owner
+
+
+def check_wanted() -> None:
+    """`StaleCallError` once the call around this code was given up: it timed out, or its deadline passed.
+
+    For loops whose length a file or a model decides. They would go on in a thread that nobody waits for; and a call is
+    over only when the write under way in it is, see `Fence.close`. In the main thread a noted interrupt ends the loop
+    as well, with `InterruptedError`; the interrupt itself follows when our code is done.
+    """
+    owner = _current.get()
+    while owner is not None:
+        if owner.ended:
+            raise StaleCallError("This call is over, so its work was stopped. Do all work before the handler returns.")
+        owner = owner.around
+    if current_shield().noted:
+        raise InterruptedError(EINTR, "Interrupted, so the work was stopped")
 
 
 @final
@@ -155,5 +172,6 @@ class ReadOnlyGuard:
 
 
 __all__ = [
-    "Fence", "Guard", "Owner", "ReadOnlyGuard", "current_owner", "enter_owner", "leave_owner", "nearest_owner"
+    "Fence", "Guard", "Owner", "ReadOnlyGuard", "check_wanted", "current_owner", "enter_owner", "leave_owner",
+    "nearest_owner",
 ]  # fmt: skip

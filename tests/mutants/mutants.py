@@ -13,6 +13,7 @@ from tests.mutants import (
     private_mutants,
     server_mutants,
     session_mutants,
+    work_mutants,
 )
 from tests.mutants.mutant import Mutant
 
@@ -23,6 +24,7 @@ MUTANTS = [
     *interrupt_mutants.MUTANTS,
     *private_mutants.MUTANTS,
     *session_mutants.MUTANTS,
+    *work_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",

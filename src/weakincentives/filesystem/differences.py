@@ -15,6 +15,7 @@ from typing import final
 from ..errors import PathRefusedError
 from .confine import Confined, Handle
 from .disk import Disk
+from .fingerprints import MAX_HASHED
 from .journal import Record
 from .paths import ROOT, join, normalise
 from .protocol import FileChanges
@@ -172,7 +173,8 @@ class Differences:
         sys = self._disk.sys
         try:
             with self._opened(old, READ) as a, self._opened(new, READ) as b:
-                if sys.fstat(a).st_size != sys.fstat(b).st_size:
+                size = sys.fstat(a).st_size
+                if size != sys.fstat(b).st_size or size > MAX_HASHED:  # a larger one that was rewritten is changed
                     return False
                 while chunk := sys.read(a, CHUNK):
                     if sys.read(b, CHUNK) != chunk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from .paths import ROOT, ancestors, join
 from .protocol import FileKind
@@ -12,6 +13,9 @@ Rule = tuple[Callable[[str], object], bool]
 """Whether a path matches, and whether it is then left out or brought back."""
 
 MAX_RULES_BYTES = 1_000_000
+MAX_RULES = 2000
+"""Of a file that has more, the first ones count: each is compiled, and asked about each path."""
+MAX_RULE_LENGTH = 1000
 MAX_INNER_DOUBLE_STARS = 2
 """Lines with more are passed over: on deep trees they would take too long."""
 
@@ -65,7 +69,13 @@ class Ignore:
 
 def _parse(lines: list[str]) -> list[Rule]:
     """The rules, last one first: the first that matches decides."""
-    return [rule for line in reversed(lines) if (rule := _rule(line)) is not None]
+    rules = [rule for line in islice(filter(_is_rule, lines), MAX_RULES) if (rule := _rule(line)) is not None]
+    rules.reverse()
+    return rules
+
+
+def _is_rule(line: str) -> bool:
+    return not line.startswith("#") and bool(line.strip()) and len(line) <= MAX_RULE_LENGTH
 
 
 def _rule(line: str) -> Rule | None:

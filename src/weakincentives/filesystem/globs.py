@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from fnmatch import translate
+from typing import Final
 
 from ..errors import PathRefusedError, PatternError
+from ..fence import check_wanted
 from .gitignore import Ignore
 from .paths import MAX_PATH_BYTES, ROOT, join
 from .protocol import FileKind
 from .walk import Tree, children
+
+MAX_PARTS: Final = 64
+"""Each part of a pattern may be tried at each name."""
 
 _magic = re.compile(r"[*?\[]").search
 
@@ -87,6 +92,8 @@ def _split(pattern: str) -> list[str]:
         raise PathRefusedError(f"The pattern {pattern!a} goes up with '..'; give it from the root, without '..'.")
     if pattern.startswith("/") and texts[:1] == ["workspace"]:
         del texts[0]
+    if len(texts) > MAX_PARTS:
+        raise PatternError(f"The glob pattern has more than {MAX_PARTS} parts; use '**' for many directories.")
     # "**" twice in a row means the same as once.
     return [text for index, text in enumerate(texts) if text != "**" or texts[index - 1 : index] != ["**"]]
 
@@ -102,8 +109,18 @@ def _compile(text: str) -> str | Match | None:
         raise PatternError(f"The glob pattern has a part that cannot be used, {text!a}: {error}.") from error
 
 
-def walk_glob(tree: Tree, pattern: str, *, path: str = ROOT, gitignore: bool = False) -> Iterator[tuple[str, FileKind]]:
-    """What matches at or below the directory `path`, with its kind; files come in path order."""
+def walk_glob(
+    tree: Tree,
+    pattern: str,
+    *,
+    path: str = ROOT,
+    gitignore: bool = False,
+    check: Callable[[], None] = check_wanted,
+) -> Iterator[tuple[str, FileKind]]:
+    """What matches at or below the directory `path`, with its kind; files come in path order.
+
+    `check` is called before a directory is read; what it raises ends the walk.
+    """
     glob = Glob(pattern)
     ignore = Ignore(tree.chunks) if gitignore else None
     if ignore is not None and ignore.ignores_above(path):
@@ -114,6 +131,7 @@ def walk_glob(tree: Tree, pattern: str, *, path: str = ROOT, gitignore: bool = F
         if glob.accepts(states, kind, done=done):
             yield current, kind
         if kind == "directory" and states - {glob.end}:
+            check()
             for child, child_kind in reversed(_next(tree, glob, current, states, ignore)):
                 following, done = glob.step(states, child.rpartition("/")[2])
                 if following:

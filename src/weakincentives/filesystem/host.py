@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -33,7 +33,7 @@ from .protocol import FileChanges, Filesystem
 from .reading import HostReading
 from .savepoints import HostSnapshot
 from .scan import ScanTransactions
-from .staging import CHUNK, Staging
+from .staging import Staging
 from .syscalls import DIRECTORY, Syscalls
 from .text import encode
 from .transactions import Transactions, Writing
@@ -234,10 +234,11 @@ class HostFilesystem(HostReading):
         parent, name, rest = self._anchor(path)
         with parent as at:
             old = None if rest else self._replaceable(path, at, name)
-            chunks: Iterable[bytes] = (data,)
             if appending and old is not None:
-                chunks = self._followed_by(path, data)
-            staged = self._staging.file(chunks, at=at, name=name, old=old)
+                with self._open_file(path) as before:
+                    staged = self._staging.file(data, at=at, name=name, old=old, after=before)
+            else:
+                staged = self._staging.file(data, at=at, name=name, old=old)
             self._place(path, at, name, rest, staged=staged, old=old)
 
     def _place(
@@ -302,10 +303,6 @@ class HostFilesystem(HostReading):
     def _filled(self, name: str, at: int) -> bool:
         with Handle(self._disk.sys, self._disk.sys.open(name, DIRECTORY, dir_fd=at)) as fd:
             return bool(self._disk.sys.names(fd))
-
-    def _followed_by(self, path: str, data: bytes) -> Iterator[bytes]:
-        yield from self._pieces(self._open_file(path), CHUNK)
-        yield data
 
     # --- going back
 

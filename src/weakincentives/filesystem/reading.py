@@ -55,14 +55,18 @@ class HostReading(Searching):
         check_range(offset, limit)
         path = self._named(path)
         with Naming(self._disk, path), self._open_file(path) as fd:
-            if limit is not None:
+            if limit is not None and limit <= CHUNK:
                 return self._pread(fd, limit, offset)
-            size = self._disk.sys.fstat(fd).st_size
-            pieces = [self._pread(fd, max(0, size - offset), offset)]
+            # Room for what is there, not for what was asked.
+            size = max(0, self._disk.sys.fstat(fd).st_size - offset)
+            left = size if limit is None else min(size, limit)
+            pieces = [self._pread(fd, left, offset)]
             at = offset + len(pieces[0])
-            while more := self._disk.sys.pread(fd, CHUNK, at):  # it grew, or tells no size
+            left = CHUNK if limit is None else limit - len(pieces[0])
+            while left and (more := self._disk.sys.pread(fd, min(CHUNK, left), at)):  # it grew, or tells no size
                 pieces.append(more)
                 at += len(more)
+                left -= 0 if limit is None else len(more)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from time import monotonic
 
+from ..fence import check_wanted
 from .globs import walk_glob
 from .grep import grep_files
 from .paths import ROOT, normalise, not_found
@@ -40,10 +42,16 @@ class Searching:
         gitignore: bool = False,
     ) -> list[GrepMatch]:
         """Lines that match the regular expression, in path order; see `Filesystem.grep`."""
-        tree = self._tree()
+        tree, deadline = self._tree(), monotonic() + timeout
+
+        def check() -> None:  # a tree without a match may be as large as one with many
+            if monotonic() > deadline:
+                raise TimeoutError
+            check_wanted()
+
         return grep_files(
             tree,
-            _searched(tree, normalise(path), glob, gitignore=gitignore),
+            _searched(tree, normalise(path), glob, check, gitignore=gitignore),
             pattern,
             ignore_case=ignore_case,
             max_matches=max_matches,
@@ -56,14 +64,15 @@ class Searching:
         return search_names(self._tree(), query, limit)
 
 
-def _searched(tree: Tree, path: str, glob: str | None, *, gitignore: bool) -> Iterable[str]:
+def _searched(tree: Tree, path: str, glob: str | None, check: Callable[[], None], *, gitignore: bool) -> Iterable[str]:
     kind = tree.kind(path)
     if kind is None:
         raise not_found(path)
     if kind != "directory":
         return [path] if kind == "file" else []
     pattern = "**" if glob is None else glob if "/" in glob else f"**/{glob}"
-    return (found for found, kind in walk_glob(tree, pattern, path=path, gitignore=gitignore) if kind == "file")
+    found = walk_glob(tree, pattern, path=path, gitignore=gitignore, check=check)
+    return (path for path, kind in found if kind == "file")
 
 
 def search_names(tree: Tree, query: str, limit: int | None = None) -> list[str]:

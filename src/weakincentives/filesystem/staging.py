@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, final
 
 from .confine import Handle, refused
+from .copying import copy_content
 from .disk import Disk
 from .paths import join, reserved
 from .syscalls import DIRECTORY, write_all
@@ -36,14 +37,18 @@ class Staging:
         self._sys = disk.sys
         self._owner = owner
 
-    def file(self, chunks: Iterable[bytes], *, at: int, name: str, old: os.stat_result | None) -> str:
-        """A file with that content, which is to be `name` in the directory `at`, in place of `old`."""
+    def file(self, data: bytes, *, at: int, name: str, old: os.stat_result | None, after: int | None = None) -> str:
+        """A file with that content, which is to be `name` in the directory `at`, in place of `old`.
+
+        What the descriptor `after` holds comes first.
+        """
         staged = self._disk.state.new_name("stage")
         fd = self._sys.open(staged, _CREATE, dir_fd=self._disk.state.fd)
         try:
             try:
-                for chunk in chunks:
-                    write_all(self._sys, fd, chunk)
+                if after is not None:
+                    copy_content(self._sys, after, fd, self._sys.fstat(after))
+                write_all(self._sys, fd, data)
                 if old is None:
                     self._inherit(fd, at)
                 else:
@@ -137,8 +142,7 @@ class Staging:
             old = self._sys.fstat(old_fd)
             if not stat.S_ISREG(old.st_mode):
                 raise refused(path, "is no ordinary file or directory")
-            while chunk := self._sys.read(old_fd, CHUNK):
-                write_all(self._sys, new_fd, chunk)
+            copy_content(self._sys, old_fd, new_fd, old)
             self._give(new_fd)
             self._sys.fchmod(new_fd, stat.S_IMODE(old.st_mode) & 0o1777)
             if self._disk.durable:

@@ -75,6 +75,21 @@ class Syscalls:
         """How much of it was written at that position."""
         return os.pwrite(fd, data, offset)
 
+    def seek(self, fd: int, offset: int, whence: int) -> int:
+        """Move to a position, or ask where data or a hole begins; where it is now."""
+        return os.lseek(fd, offset, whence)
+
+    def copy_range(self, source: int, target: int, count: int, offset: int) -> int:
+        """Copy within the kernel, to the same position; how much was copied. `ENOSYS` where there is no such call."""
+        if not hasattr(os, "copy_file_range"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        return os.copy_file_range(source, target, count, offset, offset)
+
+    def free(self, fd: int) -> int:
+        """How many bytes the disk has left for ordinary users."""
+        found = os.fstatvfs(fd)
+        return found.f_bavail * found.f_frsize
+
     def ftruncate(self, fd: int, length: int) -> None:
         """Cut the file."""
         os.ftruncate(fd, length)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from ..fence import check_wanted
 from .gitignore import Ignore
 from .paths import ROOT, join, not_a_directory, not_found
 from .protocol import FileKind, Filesystem
@@ -75,6 +76,7 @@ def walk_files(tree: Tree, start: str = ROOT) -> Iterator[str]:
         if kind == "file":
             yield path
         elif kind == "directory":
+            check_wanted()
             stack.extend(reversed(children(tree, path)))
 
 

@@ -10,6 +10,7 @@ A three-line subclass tests an implementation:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
@@ -368,11 +369,13 @@ class _Searches(FilesystemSuite):
         assert [match.path for match in fs.grep("needle")] == ["b.txt", "c.txt"]
 
     def test_grep_stops_a_pattern_that_would_take_for_ever(self) -> None:
-        """A catastrophic pattern ends at the time limit with a `PatternError`; so does an invalid one at once."""
+        """An explosive pattern is answered or stopped; no time left and an invalid pattern raise `PatternError`."""
         fs = self.filled()
         fs.write("a.txt", "a" * 5000 + "!")
-        error = raises(PatternError, fs.grep, r"(a|aa)+$", timeout=0.2)
-        assert "0.2" in str(error)
+        with suppress(PatternError):
+            assert list(fs.grep(r"(a|aa)+$", timeout=5)) == []
+        error = raises(PatternError, fs.grep, "b", timeout=0)
+        assert "longer than 0 seconds" in str(error)
         for pattern in ("(", "[a", "*", "(?P<x>a)(?P<x"):
             raises(PatternError, fs.grep, pattern)
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from difflib import unified_diff
+from hashlib import blake2b
 
-from .pages import SNIFFED_BYTES
+from .pages import SNIFFED_BYTES, is_binary
 
 MAX_COMPARED_LINES = 5000
+MAX_COMPARED_BYTES = 2_000_000
+MAX_LINE_CHARS = 10_000
+"""Longer lines are compared by their hash and shown cut."""
 MAX_SHOWN_LINES = 200
 MAX_SHOWN_CHARS = 12_000
 CONTEXT = 3
@@ -35,23 +39,88 @@ def unified(
     """
     if before == after:
         return ""
-    old, new = _lines(before), _lines(after)
+    above, middle = 0, (before, after)
+    large = max(len(before or b""), len(after or b"")) > MAX_LINE_CHARS
+    if large:
+        above, middle = _compared(before, after)
+        if max(len(middle[0] or b""), len(middle[1] or b"")) > MAX_COMPARED_BYTES:
+            if is_binary(before or b"") or is_binary(after or b""):
+                return _binary(path, before, after)
+            return f"{path} {_verb(before, after)} ({_size(before)} -> {_size(after)} bytes; too much differs to show)"
+    old, new = _lines(middle[0]), _lines(middle[1])
     if old is None or new is None:
-        return f"Binary file {path} {_verb(before, after)} ({_size(before)} -> {_size(after)} bytes)"
+        return _binary(path, before, after)
     if old == new:
         return f"Empty file {path} {_verb(before, after)}"
+    if large:
+        old, new = _shortened(old), _shortened(new)
     head, tail = _common(old, new)
     if len(old) + len(new) > MAX_COMPARED_LINES + 2 * (head + tail):
         return f"{path} {_verb(before, after)} ({len(old):,} -> {len(new):,} lines; too many differ to show)"
     titles = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
-    text, count = _hunks(old, new, head, tail, titles)
+    text, count = _hunks((old, new), (head, tail), titles, above)
     if (max_lines is None or count <= max_lines) and (max_chars is None or len(text) <= max_chars):
         return text
     return f"{_start(text, max_lines, max_chars)}\n[the diff goes on: {count:,} lines in all]"
 
 
-def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[str, str]) -> tuple[str, int]:
-    """The diff and its number of lines. Only the middle that differs is compared, however long the file is."""
+def _shortened(lines: list[str]) -> list[str]:
+    """The lines, with a hash in place of the rest of long ones: equal only when they were."""
+    return [line if len(line) <= MAX_LINE_CHARS else _cut(line) for line in lines]
+
+
+def _cut(line: str) -> str:
+    digest = blake2b(line.encode(), digest_size=8).hexdigest()
+    return f"{line[:MAX_LINE_CHARS]} [cut: the line has {len(line):,} characters, hash {digest}]"
+
+
+def _compared(before: bytes | None, after: bytes | None) -> tuple[int, tuple[bytes | None, bytes | None]]:
+    """What differs of two big texts, with a few lines around it; and how many lines were left out above."""
+    if before is None or after is None or is_binary(before) or is_binary(after):
+        return 0, (before, after)
+    start = _same_start(before, after)
+    for _ in range(CONTEXT + 1):
+        start = before.rfind(b"\n", 0, start - 1) + 1 if start > 0 else 0
+    shortest = min(len(before), len(after)) - start
+    tail = _same_end(before, after, shortest)
+    end = len(before) - tail
+    for _ in range(CONTEXT + 1):
+        end = before.find(b"\n", end) + 1 or len(before)
+    cut = len(before) - end
+    return before.count(b"\n", 0, start), (before[start:end], after[start : len(after) - cut])
+
+
+def _same_start(a: bytes, b: bytes) -> int:
+    """How many bytes are equal at the start, by halves: comparing two slices is quick."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _same_end(a: bytes, b: bytes, most: int) -> int:
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[len(a) - middle : len(a) - low] == b[len(b) - middle : len(b) - low]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _hunks(
+    texts: tuple[list[str], list[str]], common: tuple[int, int], titles: tuple[str, str], above: int
+) -> tuple[str, int]:
+    """The diff and its number of lines. Only the middle that differs is compared, however long the file is.
+
+    `above` lines of the file come before those given.
+    """
+    (old, new), (head, tail) = texts, common
     gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
     skip = head - CONTEXT if head > CONTEXT else 0
     drop = tail - CONTEXT if tail > CONTEXT else 0
@@ -60,12 +129,12 @@ def _hunks(old: list[str], new: list[str], head: int, tail: int, titles: tuple[s
         lines = list(
             unified_diff(old[skip : len(old) - drop], new[skip : len(new) - drop], *titles, lineterm="", n=CONTEXT)
         )
-        if skip:
-            lines = [_shifted(line, skip) if line.startswith("@@ ") else line for line in lines]
+        if skip or above:
+            lines = [_shifted(line, skip + above) if line.startswith("@@ ") else line for line in lines]
         return "\n".join(lines), len(lines)
     # The usual edit: one place, nothing in common there. It needs no search for what stayed.
     around = head - skip + tail - drop
-    old_span, new_span = _span(skip, len(gone) + around), _span(skip, len(come) + around)
+    old_span, new_span = _span(above + skip, len(gone) + around), _span(above + skip, len(come) + around)
     text = f"--- {titles[0]}\n+++ {titles[1]}\n@@ -{old_span} +{new_span} @@"
     if head:
         text += "\n " + "\n ".join(old[skip:head])
@@ -114,7 +183,7 @@ def _start(text: str, max_lines: int | None, max_chars: int | None) -> str:
 def _lines(data: bytes | None) -> list[str] | None:
     if data is None:
         return []
-    if data.find(b"\0", 0, SNIFFED_BYTES) >= 0:  # as is_binary, without the call: every write asks twice
+    if data.find(b"\0", 0, SNIFFED_BYTES) >= 0:  # as `is_binary`, without the call: every write asks twice
         return None
     try:
         lines = data.decode().split("\n")
@@ -125,6 +194,10 @@ def _lines(data: bytes | None) -> list[str] | None:
     else:
         lines.pop()
     return lines
+
+
+def _binary(path: str, before: bytes | None, after: bytes | None) -> str:
+    return f"Binary file {path} {_verb(before, after)} ({_size(before)} -> {_size(after)} bytes)"
 
 
 def _verb(before: bytes | None, after: bytes | None) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
 
-MAX_SEARCHED_LINES = 3000
-MAX_SHOWN = 3
+from .nearest import nearest
+from .pages import MAX_EDITED_BYTES
+
 _NUMBERED = re.compile(r" *\d+\t")
 
 
@@ -33,6 +33,12 @@ def replaced(path: str, content: str, old: str, new: str, *, every: bool = False
         raise EditRefusedError(_absent(path, content, old))
     if found > 1 and not every:
         raise EditRefusedError(_ambiguous(path, content, old, found))
+    size = len(content) + found * (len(new) - len(old))
+    if size > max(MAX_EDITED_BYTES, len(content)):
+        raise EditRefusedError(
+            f"{path} would have {size:,} characters with new_text in {found:,} places, which is too large\n"
+            "Replace fewer occurrences, or use a program for it."
+        )
     return content.replace(old, new)
 
 
@@ -53,34 +59,14 @@ def _absent(path: str, content: str, old: str) -> str:
             f"old_text was not found in {path}\n"
             "It starts with line numbers as they are shown when reading; leave the numbers and the tab out."
         )
-    near = _near(content.split("\n"), old.strip("\r\n").split("\n"))
-    if not near:
-        return f"old_text was not found in {path}\nRead the file again and copy the text exactly."
-    shown = "\n".join(near)
-    return f"old_text was not found in {path}\nCopy the text exactly, with its spaces. Similar text:\n{shown}"
-
-
-def _near(lines: list[str], wanted: list[str]) -> list[str]:
-    """The places most like the text, best first, each with its line number; lines count without their white space."""
-    height = len(wanted)
-    target = "\n".join([" ".join(line.split()) for line in wanted])
-    if not target.strip() or len(target) > 4000:
-        return []
-    squeezed = [" ".join(line.split()) for line in lines[:MAX_SEARCHED_LINES]]
-    matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(target)
-    scored: list[tuple[float, int]] = []
-    for start in range(max(1, len(squeezed) - height + 1)):
-        window = "\n".join(squeezed[start : start + height])
-        if not window.strip() or len(window) > 4 * len(target) + 80:
-            continue
-        matcher.set_seq1(window)
-        if matcher.real_quick_ratio() > 0.6 and matcher.quick_ratio() > 0.6:
-            score = matcher.ratio()
-            if score > 0.6:
-                scored.append((-score, start))
-    scored.sort()
-    return [_place(lines, start, height) for _, start in scored[:MAX_SHOWN]]
+    wanted = old.strip("\r\n").split("\n")
+    near = nearest(content, wanted)
+    less = f" The file is large; only its first {near.compared:,} lines were compared." if near.compared else ""
+    if not near.starts:
+        return f"old_text was not found in {path}\nRead the file again and copy the text exactly.{less}"
+    lines = content.split("\n", max(near.starts) + len(wanted))
+    shown = "\n".join([_place(lines, start, len(wanted)) for start in near.starts])
+    return f"old_text was not found in {path}\nCopy the text exactly, with its spaces.{less} Similar text:\n{shown}"
 
 
 def _place(lines: list[str], start: int, height: int) -> str:

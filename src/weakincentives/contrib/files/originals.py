@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, final
 
 from ...clock import Clock
 from ...fence import Guard, Owner
 from ...filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFilesystem
+from ...filesystem.fingerprints import fingerprint_of_stat
 from ...filesystem.ownership import open_savepoint
 from ...filesystem.paths import ROOT, join, normalise
 from ...filesystem.walk import FilesystemTree, walk_files
 from .diffs import unified
 
 KEPT_BYTES = 1 << 20
-"""Of a bigger file only a fingerprint is kept: that it changed is known, not how."""
+"""Of a bigger file only a fingerprint is kept: that it changed is known, not how. It is not read for that."""
+KEPT_TOTAL = 64 << 20
+"""Of further files only fingerprints are kept: a call may delete a tree of any size."""
 
 
 class Original(NamedTuple):
@@ -24,7 +26,7 @@ class Original(NamedTuple):
 
     size: int
     content: bytes | None
-    digest: bytes | None = None
+    fingerprint: str = ""
 
 
 @final
@@ -47,16 +49,19 @@ _OPEN: Guard = _Open()
 class Originals:
     """What files were before they were first changed: one original for each that was touched, nothing of the others."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_room")
 
     def __init__(self) -> None:
         self._kept: dict[str, Original | None] = {}
+        self._room = KEPT_TOTAL
 
     def note(self, fs: Filesystem, path: str) -> None:
         """The file is about to change."""
         path = normalise(path)
         if path not in self._kept:
-            self._kept[path] = _now(fs, path)
+            original = self._kept[path] = _now(fs, path, min(KEPT_BYTES, self._room))
+            if original is not None and original.content is not None:
+                self._room -= original.size
 
     def note_tree(self, fs: Filesystem, path: str) -> None:
         """The file, or all in the directory, is about to go."""
@@ -74,7 +79,7 @@ class Originals:
         """The files that differ from what they were; a file that moved is removed here and added there."""
         added, changed, removed = list[str](), list[str](), list[str]()
         for path, original in sorted(self._kept.items()):
-            now = _now(fs, path)
+            now = _now_like(fs, path, original)
             if original is None:
                 if now is not None:
                     added.append(path)
@@ -89,7 +94,8 @@ class Originals:
         found = self.differences(fs)
         texts: list[str] = []
         for path in sorted((*found.added, *found.changed, *found.removed)):
-            original, now = self._kept[path], _now(fs, path)
+            original = self._kept[path]
+            now = _now_like(fs, path, original)
             if (original and original.content is None) or (now and now.content is None):
                 texts.append(f"Big file {path} differs ({_size(original)} -> {_size(now)} bytes)")
             else:
@@ -232,18 +238,26 @@ class TrackedMemory(InMemoryFilesystem):
         return "" if self._originals is None else self._originals.diff(self)
 
 
-def _now(fs: Filesystem, path: str) -> Original | None:
+def _now(fs: Filesystem, path: str, kept: int) -> Original | None:
+    """The file as it is: its content if that has at most `kept` bytes."""
     try:
-        size = fs.stat(path).size
-        if size <= KEPT_BYTES:
-            content = fs.read_bytes(path)
-            return Original(len(content), content)
-        digest = blake2b(digest_size=16)
-        for piece in fs.stream(path):
-            digest.update(piece)
-        return Original(size, None, digest.digest())
+        found = fs.stat(path)
+        if found.kind != "file":
+            return None
+        if found.size <= kept:
+            content = fs.read_bytes(path, limit=kept + 1)
+            if len(content) <= kept:
+                return Original(len(content), content)
+        # In memory a fingerprint costs no reading, and the clock may be a test's that stands still.
+        known = fs.fingerprint(path) if isinstance(fs, InMemoryFilesystem) else fingerprint_of_stat(fs.stat(path))
+        return Original(found.size, None, known)
     except OSError:  # nothing there, or nothing that can be read as a file
         return None
+
+
+def _now_like(fs: Filesystem, path: str, original: Original | None) -> Original | None:
+    """The file as it is, told in the way in which the original is."""
+    return _now(fs, path, KEPT_BYTES if original is None or original.content is not None else -1)
 
 
 def _size(version: Original | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ...errors import NotTextError
+from ...fence import check_wanted
 from ...filesystem import Filesystem
 
 DEFAULT_LINES = 2000
@@ -16,11 +17,19 @@ MAX_PAGE_CHARS = 24_000
 MAX_LINE_CHARS = 2000
 WHOLE_BYTES = 1 << 20
 """Files up to this size are read as a whole, so that their number of lines is known."""
+MAX_SKIPPED_BYTES = 256 << 20
+"""So much is read to find the line to begin with."""
+MAX_EDITED_BYTES = 64 << 20
+"""What can be held twice, with a diff between the two."""
 SNIFFED_BYTES = 8192
 
 
 class BinaryFileError(NotTextError):
     """A file that is no UTF-8 text was to be shown or edited."""
+
+
+class TooLargeError(NotTextError):
+    """A file was to be edited or read that is too large for that; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +61,13 @@ def is_binary(head: bytes) -> bool:
 def read_page(fs: Filesystem, path: str, *, offset: int = 1, limit: int = DEFAULT_LINES) -> Page:
     """At most `limit` lines from line `offset` on, fewer when they are long; at least one where there is one.
 
-    `BinaryFileError` for a binary file and for one that is not UTF-8; what `Filesystem.read_bytes` raises.
+    `BinaryFileError` for a binary file and for one that is not UTF-8, `TooLargeError` when the lines are too far into
+    a large one; what `Filesystem.read_bytes` raises.
     """
     data = fs.read_bytes(path, limit=WHOLE_BYTES + 1)
     if len(data) <= WHOLE_BYTES:
         return _page_of(text_of(data, path), offset, limit)
-    stream = _lines(fs.stream(path), path)
+    stream = _lines(_limited(fs.stream(path, chunk_size=WHOLE_BYTES), path), path)
     before = sum(1 for _ in islice(stream, offset - 1))
     if before < offset - 1:
         return Page(offset, (), before)
@@ -65,6 +75,31 @@ def read_page(fs: Filesystem, path: str, *, offset: int = 1, limit: int = DEFAUL
     kept = _fitting(wanted)
     ended = len(kept) == len(wanted) and next(stream, None) is None
     return Page(offset, kept, before + len(kept) if ended else None)
+
+
+def read_whole(fs: Filesystem, path: str) -> bytes:
+    """All of a file that is to be changed; `TooLargeError` for more than `MAX_EDITED_BYTES`."""
+    data = fs.read_bytes(path, limit=MAX_EDITED_BYTES + 1)
+    if len(data) <= MAX_EDITED_BYTES:
+        return data
+    raise TooLargeError(
+        f"{path!a} has {fs.stat(path).size:,} bytes, and files over {MAX_EDITED_BYTES:,} cannot be changed here. "
+        "Use a program for it, or delete the file and write a new one."
+    )
+
+
+def _limited(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
+    """The same pieces, up to the limit and while the call is wanted."""
+    length = 0
+    for chunk in chunks:
+        check_wanted()
+        if length > MAX_SKIPPED_BYTES:
+            raise TooLargeError(
+                f"The lines are more than {length:,} bytes into {path!a}, which is too far to count. "
+                "Search for text in it, or use a program for it."
+            )
+        length += len(chunk)
+        yield chunk
 
 
 def _page_of(text: str, offset: int, limit: int) -> Page:
@@ -129,4 +164,7 @@ def _lines(chunks: Iterable[bytes], path: str) -> Iterator[str]:
         yield rest
 
 
-__all__ = ["DEFAULT_LINES", "MAX_PAGE_CHARS", "BinaryFileError", "Page", "is_binary", "read_page", "text_of"]
+__all__ = [
+    "DEFAULT_LINES", "MAX_EDITED_BYTES", "MAX_PAGE_CHARS", "BinaryFileError", "Page", "TooLargeError", "is_binary",
+    "read_page", "read_whole", "text_of",
+]  # fmt: skip

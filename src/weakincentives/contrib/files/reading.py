@@ -14,6 +14,8 @@ from .tool_parts import READS, Names
 
 MAX_ENTRIES = 500
 MAX_MATCHES = 200
+MAX_SECONDS = 5.0
+"""How long a search may take; less where the run has less time left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class GrepFilesParams:
     """What to find."""
 
     pattern: str
-    """A regular expression, matched line by line."""
+    """A regular expression, matched line by line; RE2 syntax: no lookaround, no backreferences."""
     path: str = field(default=".", metadata={"description": "The file or directory to search."})
     glob: str | None = field(default=None, metadata={"description": 'Only files that match, such as "*.py".'})
     ignore_case: bool = field(default=False, metadata={"description": "Whether case does not matter."})
@@ -159,7 +161,7 @@ def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
         return _found(fs.search(params.query, limit=MAX_ENTRIES + 1), "file", "Use a longer query.")
 
     def grep_files(fs: Filesystem, params: GrepFilesParams, context: ToolContext) -> ToolResult[FoundLines]:
-        del context
+        left = None if context.deadline is None else context.deadline.remaining().total_seconds()
         found = fs.grep(
             params.pattern,
             path=params.path,
@@ -167,6 +169,7 @@ def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
             ignore_case=params.ignore_case,
             max_matches=MAX_MATCHES + 1,
             max_line_length=300,
+            timeout=MAX_SECONDS if left is None else min(MAX_SECONDS, left),
         )
         lines = tuple(FoundLine(match.path, match.line, match.text) for match in found[:MAX_MATCHES])
         message = f"{_number(len(lines), 'line', 'lines')} found."

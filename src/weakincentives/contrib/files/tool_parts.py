@@ -10,7 +10,7 @@ from ...errors import FilesystemError, ReadOnlyError
 from ...filesystem import Filesystem
 from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 from .edits import EditRefusedError
-from .pages import BinaryFileError
+from .pages import BinaryFileError, TooLargeError
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -80,6 +80,8 @@ class Names:
         path = error.filename or getattr(params, "path", None) or getattr(params, "src", ".")
         if isinstance(error, FileNotFoundError):
             return f"File not found: {path}\nUse {self('list_directory')} to see available files"
+        if isinstance(error, TooLargeError):
+            return str(error)
         if isinstance(error, BinaryFileError):
             return (
                 f"Binary file: {path}\nIt is not UTF-8 text, so it cannot be shown or edited; "

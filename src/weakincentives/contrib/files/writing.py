@@ -12,7 +12,7 @@ from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from ...prompt.read_before_write import SeenFiles, is_known
 from .diffs import unified
 from .edits import replaced
-from .pages import text_of
+from .pages import read_whole, text_of
 from .tool_parts import ADDS, DESTROYS, Names
 
 
@@ -103,7 +103,7 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
     def write_file(fs: Filesystem, params: WriteFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         path = params.path
         try:
-            before = fs.read_bytes(path)
+            before = read_whole(fs, path)
         except FileNotFoundError:
             data = encode(params.content)
             fs.write(path, data)
@@ -120,7 +120,7 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
 
     def edit_file(fs: Filesystem, params: EditFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         del context
-        path, before = params.path, fs.read_bytes(params.path)
+        path, before = params.path, read_whole(fs, params.path)
         text = replaced(path, text_of(before, path), params.old_text, params.new_text, every=params.replace_all)
         return _replace(fs, path, before, text)
 

@@ -1,0 +1,72 @@
+"""The content of a file, copied with its holes, so that the work is that of its data and not of its length."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from ..fence import check_wanted
+from .syscalls import Syscalls, write_all
+
+STEP: Final = 8 << 20
+"""After so many bytes it is asked whether the call is still wanted."""
+SMALL: Final = 1 << 20
+_ELSEWISE: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
+
+
+def copy_content(sys: Syscalls, source: int, target: int, found: os.stat_result) -> None:
+    """Copy all of `source`, of which `found` is known, to `target`, an empty file, which is then at its end.
+
+    `OSError` (ENOSPC) before anything is copied when there is no room; `StaleCallError` when the call is given up.
+    What was copied until then is the caller's to drop.
+    """
+    if found.st_size <= SMALL:
+        while data := sys.read(source, SMALL):
+            write_all(sys, target, data)
+        return
+    if found.st_blocks * 512 > sys.free(target):
+        raise OSError(errno.ENOSPC, "There is not enough room on the disk for a copy")
+    for start, end in _data(sys, source, found.st_size):
+        position = start
+        while position < end:
+            check_wanted()
+            done = _copy(sys, source, target, min(STEP, end - position), position)
+            if not done:  # cut by another program meanwhile
+                break
+            position += done
+    sys.ftruncate(target, found.st_size)
+    sys.seek(target, 0, os.SEEK_END)
+
+
+def _data(sys: Syscalls, fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """From where to where there is data; all of it where the disk cannot tell."""
+    end = 0
+    while end < size:
+        try:
+            start = sys.seek(fd, end, os.SEEK_DATA)
+            end = sys.seek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            if error.errno != errno.EINVAL:
+                raise
+            start, end = end, size
+        yield start, min(end, size)
+
+
+def _copy(sys: Syscalls, source: int, target: int, count: int, offset: int) -> int:
+    try:
+        return sys.copy_range(source, target, count, offset)
+    except OSError as error:
+        if error.errno not in _ELSEWISE:
+            raise
+    data = sys.pread(source, min(count, SMALL), offset)
+    done = 0
+    while done < len(data):
+        done += sys.pwrite(target, memoryview(data)[done:], offset + done)
+    return done
+
+
+__all__ = ["copy_content"]

@@ -1,0 +1,95 @@
+"""Seeded faults in what bounds patterns and the work of the file tools."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_WORK = ("tests/contrib/test_bounded_work.py",)
+_PATTERNS = ("tests/filesystem/test_patterns.py",)
+
+MUTANTS = [
+    Mutant(
+        "nested repetitions are not multiplied",
+        "filesystem/pattern_syntax.py",
+        "(most > 1 and most * self._repeatable > MAX_REPETITION)",
+        "False",
+        _PATTERNS,
+    ),
+    Mutant(
+        "a pattern sees line breaks",
+        "filesystem/patterns.py",
+        "options.never_nl = True",
+        "options.never_nl = False",
+        _PATTERNS,
+    ),
+    Mutant(
+        "the worker's classes hold line breaks",
+        "filesystem/pattern_syntax.py",
+        'text if self._for_re2 else f"(?:(?!\\\\n){text})"',
+        "text",
+        _PATTERNS,
+    ),
+    Mutant(
+        "a part of a long line is searched in its place",
+        "filesystem/grep.py",
+        "            size *= 2\n        return line_end",
+        "            size *= 2\n            return _whole(block, start + self._size)\n        return line_end",
+        _PATTERNS,
+    ),
+    Mutant(
+        "the search does not read the clock",
+        "filesystem/grep.py",
+        "        if monotonic() > self._deadline:\n            raise TimeoutError",
+        "        if self._deadline < 0:\n            raise TimeoutError",
+        _PATTERNS,
+    ),
+    Mutant(
+        "compiled patterns stay in the engine's cache",
+        "filesystem/patterns.py",
+        "re2.purge()",
+        "pass",
+        _PATTERNS,
+    ),
+    Mutant(
+        "a call that was given up goes on copying",
+        "filesystem/copying.py",
+        "            check_wanted()\n",
+        "",
+        _WORK,
+    ),
+    Mutant(
+        "an interrupt does not end a copy",
+        "fence.py",
+        "    if current_shield().noted:",
+        "    if False:",
+        _WORK,
+    ),
+    Mutant(
+        "a copy begins though there is no room",
+        "filesystem/copying.py",
+        "    if found.st_blocks * 512 > sys.free(target):",
+        "    if found.st_blocks < 0:",
+        _WORK,
+    ),
+    Mutant(
+        "originals are kept without a limit",
+        "contrib/files/originals.py",
+        "                self._room -= original.size",
+        "                self._room -= 0",
+        _WORK,
+    ),
+    Mutant(
+        "the diff of a big file has the line numbers of its part",
+        "contrib/files/diffs.py",
+        'return before.count(b"\\n", 0, start),',
+        "return 0,",
+        _WORK,
+    ),
+    Mutant(
+        "a replacement may be of any size",
+        "contrib/files/edits.py",
+        "    if size > max(MAX_EDITED_BYTES, len(content)):",
+        "    if size < 0:",
+        _WORK,
+    ),
+]
