@@ -15,7 +15,6 @@ from .paths import ROOT, is_a_directory, is_below, join, normalise, split
 from .protocol import FileKind, FileStat
 from .search import Searching
 from .staging import CHUNK, READ
-from .state_dir import HIDDEN
 from .syscalls import DIRECTORY
 from .text import check_chunk_size, check_range, decode
 
@@ -131,12 +130,12 @@ class HostReading(Searching):
         path = normalise(path)
         if self._closed:
             raise ValueError(f"The filesystem on {self._disk.root} is closed; open it again.")
-        if self._disk.hides and is_below(path, HIDDEN):
+        if self._disk.hidden and is_below(path, self._disk.hidden):
             raise refused(path, "is reserved for the undo journal")
         return path
 
     def _shown(self, path: str, name: str) -> bool:
-        return addressable(name) and not (name == HIDDEN and path == ROOT and self._disk.hides)
+        return addressable(name) and not (path == ROOT and name == self._disk.hidden)
 
     def _open_file(self, path: str) -> Handle:
         handle = Handle(self._disk.sys, self._disk.dirs.open(path, READ))
