@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from weakincentives.filesystem import Filesystem
-from weakincentives.filesystem import places, private_dir
+from weakincentives.filesystem import Filesystem, places, private_dir, vaults
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.syscalls import CALLS, Syscalls
 
@@ -92,19 +91,21 @@ def keep_vault(monkeypatch: pytest.MonkeyPatch, place: str, folder: Path) -> Non
     """Have vaults of roots in the folder made in that place; the private directory is in `folder/state`."""
     state = folder / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    real_disk, real_spots = places.one_disk, places.spots
+    real_disk, real_spots = vaults.one_disk, vaults.spots
 
     def one_disk(sys: Syscalls, fd: int, root_fd: int) -> bool:
         return not os.readlink(f"/proc/self/fd/{fd}").startswith(str(state)) and real_disk(sys, fd, root_fd)
 
-    def inside(root: str) -> tuple[places.Spot, ...]:
+    def inside(root: str) -> tuple[vaults.Spot, ...]:
         return real_spots(root)[-1:]
 
     if place != "private":
-        monkeypatch.setattr(places, "one_disk", one_disk)
+        for module in (places, vaults):
+            monkeypatch.setattr(module, "one_disk", one_disk)
         state.mkdir(mode=0o700, exist_ok=True)
     if place == "inside":
-        monkeypatch.setattr(places, "spots", inside)
+        for module in (places, vaults):
+            monkeypatch.setattr(module, "spots", inside)
 
 
 def entry_of(root: Path) -> Path:

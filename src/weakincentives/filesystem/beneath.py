@@ -16,9 +16,7 @@ def is_beneath(path: Any) -> bool:
     >>> is_beneath("src/a.py"), is_beneath("../a.py"), is_beneath("/etc"), is_beneath("")
     (True, False, False, False)
     """
-    return (
-        isinstance(path, str) and "\0" not in path and not any(part in {"", ".", ".."} for part in path.split("/"))
-    )
+    return isinstance(path, str) and "\0" not in path and not any(part in {"", ".", ".."} for part in path.split("/"))
 
 
 def is_image(name: Any) -> bool:

@@ -228,6 +228,8 @@ class Journal:
         self._pwrite(data, self.end)
         if self._durable:
             self._sys.fsync(self._state.fd)  # the image's name
+            if start and self._state.entry != self._state.fd:
+                self._sys.fsync(self._state.entry)  # the journal's
             self._sys.fsync(self._fd)
         span = Span(self.end, self.end + len(data))
         self._marks.append((span.end, mac))
@@ -300,4 +302,15 @@ class Journal:
             done += self._sys.pwrite(self._fd, data[done:], offset + done)
 
 
-__all__ = ["Content", "Journal", "Operation", "Record", "Span", "check_header", "decode", "encode", "header_body", "read"]
+__all__ = [
+    "Content",
+    "Journal",
+    "Operation",
+    "Record",
+    "Span",
+    "check_header",
+    "decode",
+    "encode",
+    "header_body",
+    "read",
+]

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from ..errors import PathRefusedError
-from .confine import Handle
 from .beneath import is_beneath, is_copy
+from .confine import Handle
 from .disk import Disk
 from .frames import RejectedError
 from .paths import ROOT, join

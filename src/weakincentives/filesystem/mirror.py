@@ -158,7 +158,10 @@ class Mirror:
     def _matches(self, fd: int, known: Entry) -> bool:
         if self._sys.fstat(fd).st_size != known.size:
             return False
-        with suppress(FileNotFoundError), Handle(self._sys, self._sys.open(known.copy, READ, dir_fd=self._copies)) as copy:
+        with (
+            suppress(FileNotFoundError),
+            Handle(self._sys, self._sys.open(known.copy, READ, dir_fd=self._copies)) as copy,
+        ):
             at = 0
             while chunk := self._sys.pread(fd, CHUNK, at):
                 if self._sys.pread(copy, len(chunk), at) != chunk:

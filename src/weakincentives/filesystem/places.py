@@ -14,59 +14,24 @@ All of this happens with the root's lock held.
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from hmac import compare_digest
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import final
 
 from ..errors import JournalError
 from . import private_dir
 from .frames import Authenticator
 from .private_dir import NotPrivateError, PrivateDir, check_private
+from .root_record import SAME, RootRecord, read_record, write_record
 from .state_dir import IDLE, JOURNAL, MIRROR, RECORD, TX, Binding, StateDir
-from .syscalls import DIRECTORY, HANDLE, Syscalls, write_all
+from .syscalls import DIRECTORY, HANDLE, Syscalls
+from .vaults import Spot, Vaults, one_disk, spots
 
 _log = logging.getLogger(__name__)
-
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-_VERSION: Final = "wink-root-2"
-_SAME: Final = "."
-"""The vault's name where it is the entry itself."""
-
-_UNUSABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
-
-
-class Spot(NamedTuple):
-    """A place where a vault may be: a name in the root, or in the directory `parent`."""
-
-    parent: str
-    name: str
-    inside: bool
-
-
-class Record(NamedTuple):
-    """Which vault a root has; without an inode it is only intended."""
-
-    path: str
-    vault: str
-    inside: bool
-    inode: int = 0
-    born: int = 0
-
-
-def spots(root: str) -> tuple[Spot, ...]:
-    """Where a vault may be that is not in the private directory, the preferred place first. The names are random."""
-    parent, name = os.path.split(root)
-    random = f"wink-{os.urandom(8).hex()}"
-    inside = Spot(root, f".{random}", inside=True)
-    if not name or len(os.fsencode(name)) > 230:
-        return (inside,)
-    return Spot(parent, f".{name}.{random}", inside=False), inside
 
 
 def warn_of_old_state(root: str) -> None:
@@ -83,11 +48,6 @@ def warn_of_old_state(root: str) -> None:
                 )
 
 
-def one_disk(sys: Syscalls, fd: int, root_fd: int) -> bool:
-    """Whether moving something from one directory to the other is a single step."""
-    return sys.fstat(fd).st_dev == sys.fstat(root_fd).st_dev and _mount(fd) == _mount(root_fd)
-
-
 @final
 class Places:
     """Finds and makes the state of one root.
@@ -100,13 +60,14 @@ class Places:
         durable: wait for the disk.
     """
 
-    __slots__ = ("_binding", "_durable", "_root", "_root_fd", "_sys", "location", "reason")
+    __slots__ = ("_binding", "_durable", "_root", "_root_fd", "_sys", "_vaults", "location", "reason")
 
-    def __init__(self, sys: Syscalls, root: str, root_fd: int, state_dir: str | None, *, durable: bool) -> None:
+    def __init__(self, sys: Syscalls, root: str, root_fd: int, state_dir: str | os.PathLike[str] | None, *, durable: bool) -> None:
         self._sys = sys
         self._root = root
         self._root_fd = root_fd
         self._durable = durable
+        self._vaults = Vaults(sys, root, root_fd, durable=durable)
         self._binding = (sys.fstat(root_fd).st_ino, sys.born(root_fd))
         self.reason = ""
         self.location = ""
@@ -131,7 +92,7 @@ class Places:
         spot = spots(self._root)[0]
         if spot.inside:
             return True
-        with suppress(OSError), self._parent(spot) as parent:
+        with suppress(OSError), self._vaults.parent(spot) as parent:
             return not self._sys.access(".", os.W_OK, dir_fd=parent)
         return True
 
@@ -214,33 +175,18 @@ class Places:
     def _key(self, home: PrivateDir) -> bytes:
         return home.root_key(home.name(*self._binding))
 
-    def _read(self, entry: int, keys: Authenticator) -> Record | None:
-        try:
-            fd = self._sys.open(RECORD, os.O_RDONLY | os.O_NONBLOCK, dir_fd=entry)
-        except OSError as error:
-            if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
-                return None
-            raise
-        try:
-            data = self._sys.read(fd, 1 << 16) if stat.S_ISREG(self._sys.fstat(fd).st_mode) else b""
-        finally:
-            self._sys.close(fd)
-        if not compare_digest(data[:16], keys.mac(b"R", IDLE, data[16:])):
-            return None
-        version, *fields = json.loads(data[16:])
-        if version != _VERSION:
-            return None
-        record = Record(*fields)
-        if not self._binding[1] and record.path != self._root:
+    def _read(self, entry: int, keys: Authenticator) -> RootRecord | None:
+        record = read_record(self._sys, entry, keys)
+        if record is not None and not self._binding[1] and record.path != self._root:
             return None  # this disk tells no birth times: another root may have got the inode's number
         return record
 
-    def _open_vault(self, home: PrivateDir, entry: int, record: Record) -> StateDir | None:
+    def _open_vault(self, home: PrivateDir, entry: int, record: RootRecord) -> StateDir | None:
         for parent in dict.fromkeys((str(Path(self._root).parent), str(Path(record.path).parent))):
             with suppress(OSError):
                 fd = entry
-                if record.vault != _SAME:
-                    with self._parent(Spot(parent, record.vault, record.inside)) as at:
+                if record.vault != SAME:
+                    with self._vaults.parent(Spot(parent, record.vault, record.inside)) as at:
                         fd = self._sys.open(record.vault, DIRECTORY, dir_fd=at)
                 if self._is(fd, record):
                     return self._state(self._key(home), entry, fd, record, parent)
@@ -248,7 +194,7 @@ class Places:
                     self._sys.close(fd)
         return None
 
-    def _is(self, fd: int, record: Record) -> bool:
+    def _is(self, fd: int, record: RootRecord) -> bool:
         found = self._sys.fstat(fd)
         return (
             (found.st_ino, self._sys.born(fd)) == (record.inode, record.born)
@@ -258,7 +204,7 @@ class Places:
         )
 
     def _state(
-        self, key: bytes, entry: int, fd: int, record: Record, parent: str, *, lasting: bool = True
+        self, key: bytes, entry: int, fd: int, record: RootRecord, parent: str, *, lasting: bool = True
     ) -> StateDir:
         tx = self._sys.open(TX, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600, dir_fd=fd)
         found = self._sys.fstat(tx)
@@ -275,7 +221,7 @@ class Places:
             tx,
             key=key,
             binding=Binding(*self._binding, record.vault, record.inode, record.born),
-            path=self.location if record.vault == _SAME else f"{above}/{record.vault}",
+            path=self.location if record.vault == SAME else f"{above}/{record.vault}",
             inside=record.inside,
             lasting=lasting,
             durable=self._durable,
@@ -308,16 +254,10 @@ class Places:
                 aside,
             )
 
-    def _remove_intended(self, record: Record) -> None:
+    def _remove_intended(self, record: RootRecord) -> None:
         parent = str(Path(self._root).parent)
-        with suppress(OSError), self._parent(Spot(parent, record.vault, record.inside)) as at:
-            self._remove_vault(at, record.vault, inside=record.inside)
-
-    def _remove_vault(self, at: int, name: str, *, inside: bool) -> None:
-        before = self._sys.fstat(at)
-        self._sys.rmdir(name, dir_fd=at)
-        if inside:  # the root looks as it did
-            self._sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=at)
+        with suppress(OSError):
+            self._vaults.remove(Spot(parent, record.vault, record.inside))
 
     # --- making
 
@@ -352,82 +292,32 @@ class Places:
     def _make_in(self, home: PrivateDir, entry: int) -> StateDir:
         if one_disk(self._sys, entry, self._root_fd):
             found = self._sys.fstat(entry)
-            record = Record(self._root, _SAME, False, found.st_ino, self._sys.born(entry))  # noqa: FBT003
-            self._write_record(entry, Authenticator(self._key(home)), record)
+            record = RootRecord(self._root, SAME, False, found.st_ino, self._sys.born(entry))
+            write_record(self._sys, entry, Authenticator(self._key(home)), record, durable=self._durable)
             return self._state(self._key(home), entry, entry, record, "")
         keys = Authenticator(self._key(home))
 
-        def intend(record: Record) -> None:
+        def intend(record: RootRecord) -> None:
             # Before the vault is made: one that nothing describes would stay for ever.
-            self._write_record(entry, keys, record)
+            write_record(self._sys, entry, keys, record, durable=self._durable)
 
-        record, fd, parent = self._make_vault(intend)
+        record, fd, parent = self._vaults.make(intend)
         try:
-            self._write_record(entry, keys, record)  # before anything is in the vault: now it is found again
+            write_record(
+                self._sys, entry, keys, record, durable=self._durable
+            )  # before anything is in the vault: now it is found again
             return self._state(self._key(home), entry, fd, record, parent)
         except BaseException:
             self._sys.close(fd)
             raise
 
-    def _make_vault(self, intend: object) -> tuple[Record, int, str]:
-        """A vault beside the root, or in it."""
-        assert callable(intend)
-        for spot in spots(self._root):
-            made: list[str] = []
-            try:
-                with self._parent(spot) as at:
-                    if not spot.inside and not self._sys.access(".", os.W_OK, dir_fd=at):
-                        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), spot.parent)
-                    intend(Record(self._root, spot.name, spot.inside))
-                    return self._make_at(at, spot, made)
-            except OSError as error:
-                # Once it is made, the description of this one must stay, so that it is found and removed.
-                if error.errno not in _UNUSABLE or spot.inside or made:
-                    raise
-        raise AssertionError("unreachable: the last spot is inside")
-
-    def _make_at(self, at: int, spot: Spot, made: list[str]) -> tuple[Record, int, str]:
-        before = self._sys.fstat(at)
-        self._sys.mkdir(spot.name, 0o700, dir_fd=at)
-        made.append(spot.name)
-        if spot.inside:  # the root looks as it did
-            self._sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=at)
-        if self._durable:
-            self._sys.fsync(at)
-        fd = self._sys.open(spot.name, DIRECTORY, dir_fd=at)
-        try:
-            record = Record(self._root, spot.name, spot.inside, self._sys.fstat(fd).st_ino, self._sys.born(fd))
-        except BaseException:
-            self._sys.close(fd)
-            raise
-        return record, fd, spot.parent
-
-    def _write_record(self, entry: int, keys: Authenticator, record: Record) -> None:
-        body = json.dumps((_VERSION, *record)).encode()
-        staged = f"stage-{os.urandom(6).hex()}-0"
-        fd = self._sys.open(staged, _CREATE, 0o600, dir_fd=entry)
-        try:
-            try:
-                write_all(self._sys, fd, keys.mac(b"R", IDLE, body) + body)
-                if self._durable:
-                    self._sys.fsync(fd)
-            finally:
-                self._sys.close(fd)
-            self._sys.rename(staged, RECORD, source_fd=entry, target_fd=entry)
-        except BaseException:
-            with suppress(OSError):
-                self._sys.unlink(staged, dir_fd=entry)
-            raise
-        if self._durable:
-            self._sys.fsync(entry)
-
     def _make_volatile(self, reason: str) -> StateDir:
         """A vault that no other process knows of: an undo works here, but nothing can be undone after a crash."""
 
-        def nothing(_record: Record) -> None:
+        def nothing(_record: RootRecord) -> None:
             return None
 
-        record, fd, parent = self._make_vault(nothing)
+        record, fd, parent = self._vaults.make(nothing)
         if self._root not in _warned:
             _warned.add(self._root)
             _log.warning(
@@ -450,9 +340,8 @@ class Places:
             for fd in {state.entry, state.fd}:
                 with suppress(FileNotFoundError):
                     self._sys.unlink(name, dir_fd=fd)
-        if state.binding.vault != _SAME:
-            with self._parent(Spot(str(Path(state.path).parent), state.binding.vault, state.inside)) as at:
-                self._remove_vault(at, state.binding.vault, inside=state.inside)
+        if state.binding.vault != SAME:
+            self._vaults.remove(Spot(str(Path(state.path).parent), state.binding.vault, state.inside))
         if state.lasting:
             with suppress(FileNotFoundError):
                 self._sys.unlink(RECORD, dir_fd=state.entry)
@@ -476,22 +365,9 @@ class Places:
     # --- directories by path
 
     @contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
+    def _opened(self, path: str) -> Generator[int, None, None]:
         fd = self._sys.open(path, HANDLE)
         try:
-            yield fd
-        finally:
-            self._sys.close(fd)
-
-    @contextmanager
-    def _parent(self, spot: Spot) -> Iterator[int]:
-        """The directory that holds the spot; refused when moving between it and the root would be no single step."""
-        fd = self._sys.open(".", DIRECTORY, dir_fd=self._root_fd) if spot.inside else self._sys.open(
-            spot.parent, DIRECTORY
-        )
-        try:
-            if not spot.inside and not one_disk(self._sys, fd, self._root_fd):
-                raise OSError(errno.EPERM, "on another filesystem", spot.parent)
             yield fd
         finally:
             self._sys.close(fd)
@@ -500,13 +376,4 @@ class Places:
 _warned: set[str] = set()
 
 
-def _mount(fd: int) -> str:
-    """Which mount it is in: bind mounts share a device, yet nothing can be renamed between them."""
-    with suppress(OSError):
-        for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
-            if line.startswith("mnt_id:"):
-                return line
-    return ""
-
-
-__all__ = ["Places", "Record", "Spot", "one_disk", "spots", "warn_of_old_state"]
+__all__ = ["Places", "warn_of_old_state"]

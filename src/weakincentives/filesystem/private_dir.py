@@ -186,7 +186,7 @@ def _make_key(path: str) -> None:
         finally:
             os.close(fd)
         with suppress(FileExistsError):
-            os.link(draft, key)  # noqa: PTH200
+            os.link(draft, key)
     finally:
         os.unlink(draft)  # noqa: PTH108
 
