@@ -127,7 +127,7 @@ def _old_frame(body: bytes) -> bytes:
 
 def _old_journal(case: Case, folder: Path) -> None:
     folder.mkdir(mode=0o700)
-    rows = [
+    rows: list[list[Any]] = [
         ["move", "../outside/a.txt", "stolen", "", "", (case.outside / "a.txt").stat().st_ino, -1, []],
         ["delete", "../outside/secret", "", "", "../../outside/a.txt", 0, 0o777, [["..", 0]]],
         ["create", "a.txt", "", "stage-0", "", 0, -1, []],
@@ -140,7 +140,9 @@ def _old_journal(case: Case, folder: Path) -> None:
 
 def _old_manifest(case: Case, folder: Path) -> None:
     (folder / "mirror").mkdir(parents=True)
-    rows = {"stolen": [0o100644, 0, 0, 1, 1, 1, 1, str(case.outside / "secret"), [], False, False]}
+    rows: dict[str, list[Any]] = {
+        "stolen": [0o100644, 0, 0, 1, 1, 1, 1, str(case.outside / "secret"), [], False, False]
+    }
     body = json.dumps([rows, []]).encode()
     front = b"WNK2" + len(_old_frame(body)).to_bytes(8, "big")
     (folder / "mirror" / "manifest").write_bytes(_old_frame(body))
@@ -237,6 +239,15 @@ def header_damaged(case: Case) -> Expected:
     data[40] ^= 1
     case.journal.write_bytes(data)
     return "nothing"
+
+
+def record_altered(case: Case) -> Expected:
+    """The last record names another file: it counts as torn, and what stands before it is undone."""
+    data = case.journal.read_bytes()
+    assert b'"new.txt"' in data
+    case.journal.write_bytes(data.replace(b'"new.txt"', b'"run.sh" '))
+    case.before["new.txt"] = picture(case.root, exact=False)["new.txt"]
+    return "undone"
 
 
 def records_swapped(case: Case) -> Expected:
@@ -473,6 +484,10 @@ def _forge_manifest(case: Case, path: str, copy: str) -> None:
     info = os.stat(case.outside / "a.txt")
     part, _ = frame(case.keys, found.mac, pack({path: entry(info, 0, copy=copy)}, ()))
     log.write_bytes(data[: found.end] + part)
+    marker = case.entry / "mirror" / "open"
+    opened = read_header(case.keys, marker.read_bytes())
+    assert opened is not None
+    marker.write_bytes(header(case.keys, opened.body.rstrip(), found.end + len(part))[0])
 
 
 def manifest_with_an_absolute_copy(case: Case) -> Expected:
@@ -528,8 +543,8 @@ def as_it_was_left(case: Case) -> Expected:
 TAMPERED: list[Variant] = [
     journal_of_another_root, entry_of_another_root, journal_of_an_earlier_time,
     journal_of_an_earlier_time_in_an_open_transaction, journal_and_entry_of_an_earlier_time, root_copied, root_renamed,
-    header_damaged, records_swapped, first_record_left_out, statuses_damaged, floors_damaged, journal_of_zeros,
-    description_damaged, description_missing, number_of_the_transaction_gone, key_replaced, journal_is_a_fifo,
+    header_damaged, record_altered, records_swapped, first_record_left_out, statuses_damaged, floors_damaged,
+    journal_of_zeros, description_damaged, description_missing, number_of_the_transaction_gone, key_replaced, journal_is_a_fifo,
     journal_is_a_directory, journal_is_a_symlink, number_is_a_symlink, number_is_a_hard_link, entry_is_a_symlink,
     entry_is_open_to_others, private_directory_is_open_to_others, the_way_there_is_open_to_others,
     key_is_open_to_others, key_is_cut_off, key_is_a_symlink, entry_of_another_user, key_of_another_user,
@@ -561,7 +576,7 @@ def main(folder: str) -> None:
             run(variant, Path(mkdtemp(dir=folder)), place)
         except Exception as error:
             failed.append(f"{variant.__name__}, {place}: {error!r:.300}")
-    print(f"{len(VARIANTS)} variants, {len(failed)} failed", *failed, sep="\n")
+    sys.stdout.write("\n".join([f"{len(VARIANTS)} variants, {len(failed)} failed", *failed]) + "\n")
 
 
 if __name__ == "__main__":

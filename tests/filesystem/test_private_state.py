@@ -1,4 +1,4 @@
-"""Where undo state is kept, each state in which a process can leave it, and what there is without a private directory."""
+"""Where undo state is kept, in which states a process can leave it, and what there is without a private place."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """How journals are written: frames that are authenticated one after the other, and two slots for a number.
 
 Only this module knows the bytes. A frame is `status | MAC | length | body`. Its MAC covers the MAC before it, so frames
-cannot be left out, moved or taken from elsewhere. The status says whether the frame is void. It is replaced in place, as
-an undo must not take room on the disk, and has a MAC of its own: one value for each of the two states. Frames
-are padded to 16 bytes, so that a status never lies across two sectors or pages.
+cannot be left out, moved or taken from elsewhere. The status says whether the frame is void. It is replaced in place,
+as an undo must not take room on the disk, and has a MAC of its own: one value for each of the two states. Frames are
+padded to 16 bytes, so that a status never lies across two sectors or pages.
 
 A file begins with a header: a frame that says what the file belongs to, and two slots. A slot is `sequence | floor |
 MAC`; the newest whole one counts. They are written in turn, so that the one before stands while one is written.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, final, get_args
 
@@ -189,18 +190,8 @@ class Journal:
         A journal that is not of this root, vault and transaction is put aside, with a warning; then there are none.
         """
         try:
-            if not stat.S_ISREG(self._sys.stat(JOURNAL, dir_fd=self._state.entry).st_mode):
-                raise RejectedError("it is not a regular file")
-            self._open()
-            size = self._sys.fstat(self._fd).st_size
-            data = b""
-            while len(data) < size and (piece := self._sys.pread(self._fd, size - len(data), len(data))):
-                data += piece
             expected = header_body(_VERSION, self._state.binding, self._state.transaction)
-            found, self._marks, self._header = read(self._state.keys, data, expected)
-        except FileNotFoundError:
-            self._open()
-            found = []
+            found, self._marks, self._header = read(self._state.keys, self._read(), expected)
         except RejectedError as reason:
             self.close()
             self._state.reject(JOURNAL, reason)
@@ -276,6 +267,17 @@ class Journal:
             fd, self._fd, self._inode, self.end = self._fd, -1, 0, 0
             self._marks.clear()
             self._sys.close(fd)
+
+    def _read(self) -> bytes:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(self._sys.stat(JOURNAL, dir_fd=self._state.entry).st_mode):
+                raise RejectedError("it is not a regular file")
+        self._open()
+        size = self._sys.fstat(self._fd).st_size
+        data = b""
+        while len(data) < size and (piece := self._sys.pread(self._fd, size - len(data), len(data))):
+            data += piece
+        return data
 
     def _forget_behind(self, end: int) -> None:
         while self._marks and self._marks[-1][0] > end:

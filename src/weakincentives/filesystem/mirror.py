@@ -286,13 +286,7 @@ class Mirror:
         self.close()
         self._open_directories()
         try:
-            limit = self._limit()
-            self.manifest = self._load(None)
-            end, mac = self._end, self._mac
-            wanted = None if limit == _NOTHING else self._load(limit)
-            if wanted is not None and self._end != limit:
-                raise RejectedError("the copy's list does not reach as far as it says")
-            self._end, self._mac = end, mac
+            wanted = self._load_wanted()
         except RejectedError as reason:
             state.reject(MARKER, reason)
             state.end(_PART)
@@ -306,6 +300,19 @@ class Mirror:
         failed = self.restore(wanted)
         self.commit()
         return failed
+
+    def _load_wanted(self) -> Manifest | None:
+        """Load the manifest; the one that a crash goes back to, or None. Raises `RejectedError`."""
+        limit = self._limit()
+        self.manifest = self._load(None)
+        if limit == _NOTHING:
+            return None
+        end, mac = self._end, self._mac
+        wanted = self._load(limit)
+        if self._end != limit:
+            raise RejectedError("the list of copies is not as long as it says")
+        self._end, self._mac = end, mac
+        return wanted
 
     def _limit(self) -> int:
         """What the marker says. It has its name only when it is whole, so one that is cut off is not ours."""

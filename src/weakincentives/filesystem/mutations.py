@@ -42,7 +42,7 @@ class Mutations:
                 if old is None:
                     self._log.record(Record("create", path, staged=staged, times=times))
                 else:
-                    self._keep(path, at, name, staged, times, old)
+                    self._keep(path, at, name, staged, times=times, old=old)
             self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
         except BaseException:
             self._log.withdraw(staged)
@@ -84,7 +84,7 @@ class Mutations:
             self._sync(to)
 
     def _keep(
-        self, path: str, at: int, name: str, staged: str, times: tuple[tuple[str, int], ...], old: os.stat_result
+        self, path: str, at: int, name: str, staged: str, *, times: tuple[tuple[str, int], ...], old: os.stat_result
     ) -> None:
         state = self._disk.state
         inode, size, mtime = old.st_ino, old.st_size, old.st_mtime_ns

@@ -3,9 +3,9 @@
 | in the entry | how it came | what finding it does |
 |---|---|---|
 | nothing, or no `root` | never written; or killed after making it | as if there were none |
-| `root` without a vault's inode: *intended* | killed before or after making the vault | removes the vault if it is empty |
+| `root` without a vault's inode: *intended* | killed around making the vault | removes the vault if it is empty |
 | `root`, and the vault it describes | between transactions, or in one | uses it |
-| `root`, but the vault is gone, or another | moved, swapped, planted | nothing is undone; a new one is made when needed |
+| `root`, but the vault is gone, or another | moved, swapped, planted | nothing is undone; a new one is made |
 | `root` that is not authentic | damaged, copied | the same |
 
 All of this happens with the root's lock held.
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_of_old_state(root: str) -> None:
-    """Say so if a version of WINK that kept its journal beside or in the root left a transaction open. Reads nothing."""
+    """Say so if a version of WINK that kept its journal beside or in the root left one open. Reads nothing."""
     parent, name = os.path.split(root)
     for path in (f"{parent}/.{name}.wink", f"{root}/.wink"):
         with suppress(OSError):
@@ -62,7 +62,9 @@ class Places:
 
     __slots__ = ("_binding", "_durable", "_root", "_root_fd", "_sys", "_vaults", "location", "reason")
 
-    def __init__(self, sys: Syscalls, root: str, root_fd: int, state_dir: str | os.PathLike[str] | None, *, durable: bool) -> None:
+    def __init__(
+        self, sys: Syscalls, root: str, root_fd: int, state_dir: str | os.PathLike[str] | None, *, durable: bool
+    ) -> None:
         self._sys = sys
         self._root = root
         self._root_fd = root_fd
@@ -228,7 +230,7 @@ class Places:
         )
 
     def _forget(self, home: PrivateDir, entry: int, reason: str) -> None:
-        """Without its vault nothing can be undone. Says so if there was something to undo; a new vault is made later."""
+        """Without its vault nothing can be undone. Says so if there was something; a new vault is made later."""
         aside = f"rejected-{os.urandom(6).hex()}"
         left = False
         for name in (JOURNAL, MIRROR):
@@ -262,7 +264,7 @@ class Places:
     # --- making
 
     def make(self) -> StateDir:
-        """A new vault, and an entry that describes it. Without a private directory there is only a vault, and one warning.
+        """A new vault, and an entry that describes it; without a private directory only a vault, and one warning.
 
         Raises `PermissionError` when no place for a vault can be written.
         """
@@ -276,10 +278,13 @@ class Places:
             self._sys.close(entry)
             raise
 
-    def _make_entry(self) -> tuple[PrivateDir, int]:
+    def _home(self) -> PrivateDir:
         if not self.location:
             raise NotPrivateError(self.reason)
-        home = private_dir.make(self.location)
+        return private_dir.make(self.location)
+
+    def _make_entry(self) -> tuple[PrivateDir, int]:
+        home = self._home()
         with suppress(FileExistsError):
             self._sys.mkdir(home.name(*self._binding), 0o700, dir_fd=home.roots)
             if self._durable:
@@ -352,9 +357,7 @@ class Places:
     def substitute_lock(self) -> int:
         """A file that stands for the root where that cannot be locked; `JournalError` where there is none."""
         try:
-            if not self.location:
-                raise NotPrivateError(self.reason)
-            home = private_dir.make(self.location)
+            home = self._home()
             name = home.name(*self._binding) + ".lock"
             return self._sys.open(name, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=home.roots)
         except NotPrivateError as error:

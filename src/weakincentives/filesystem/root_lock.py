@@ -48,8 +48,7 @@ class RootLock:
         deadline: float | None = None
         while True:
             try:
-                self._sys.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                return self._sys.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 now = time.monotonic()
                 deadline = now + patience if deadline is None else deadline

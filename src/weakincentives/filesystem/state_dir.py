@@ -1,8 +1,8 @@
 """What is needed to go back: instructions in the user's private directory, and kept files in the root's vault.
 
 The *entry* is a directory in the private one. It holds `journal`, `mirror/` and `root`, which says where the vault is.
-The *vault* holds what was there before: images of old files, staged and discarded ones, and `tx`, the number of the open
-transaction. It is on the root's own filesystem, so that moving things in and out is one step. Where the private
+The *vault* holds what was there before: images of old files, staged and discarded ones, and `tx`, the number of the
+open transaction. It is on the root's own filesystem, so that moving things in and out is one step. Where the private
 directory is there, too, both are the same directory. Nothing in a vault is ever read as an instruction.
 """
 
