@@ -542,15 +542,15 @@ def as_it_was_left(case: Case) -> Expected:
 
 TAMPERED: list[Variant] = [
     journal_of_another_root, entry_of_another_root, journal_of_an_earlier_time,
-    journal_of_an_earlier_time_in_an_open_transaction, journal_and_entry_of_an_earlier_time, root_copied, root_renamed,
-    header_damaged, record_altered, records_swapped, first_record_left_out, statuses_damaged, floors_damaged,
-    journal_of_zeros, description_damaged, description_missing, number_of_the_transaction_gone, key_replaced, journal_is_a_fifo,
-    journal_is_a_directory, journal_is_a_symlink, number_is_a_symlink, number_is_a_hard_link, entry_is_a_symlink,
-    entry_is_open_to_others, private_directory_is_open_to_others, the_way_there_is_open_to_others,
-    key_is_open_to_others, key_is_cut_off, key_is_a_symlink, entry_of_another_user, key_of_another_user,
-    image_is_another_file, manifest_with_an_absolute_copy, manifest_with_a_copy_above, manifest_with_a_path_above,
-    manifest_of_another_root, manifest_marker_of_another_root, manifest_marker_of_an_earlier_time, manifest_damaged,
-    manifest_as_it_was_left, as_it_was_left,
+    journal_of_an_earlier_time_in_an_open_transaction, journal_and_entry_of_an_earlier_time, root_copied,
+    root_renamed, header_damaged, record_altered, records_swapped, first_record_left_out, statuses_damaged,
+    floors_damaged, journal_of_zeros, description_damaged, description_missing, number_of_the_transaction_gone,
+    key_replaced, journal_is_a_fifo, journal_is_a_directory, journal_is_a_symlink, number_is_a_symlink,
+    number_is_a_hard_link, entry_is_a_symlink, entry_is_open_to_others, private_directory_is_open_to_others,
+    the_way_there_is_open_to_others, key_is_open_to_others, key_is_cut_off, key_is_a_symlink, entry_of_another_user,
+    key_of_another_user, image_is_another_file, manifest_with_an_absolute_copy, manifest_with_a_copy_above,
+    manifest_with_a_path_above, manifest_of_another_root, manifest_marker_of_another_root,
+    manifest_marker_of_an_earlier_time, manifest_damaged, manifest_as_it_was_left, as_it_was_left,
 ]  # fmt: skip
 
 OWN_VAULT: list[Variant] = [vault_gone, vault_swapped, vault_is_a_symlink, vault_is_open_to_others]
