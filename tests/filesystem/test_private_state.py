@@ -268,3 +268,33 @@ def test_two_users_exclude_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
             two.write("b.txt", "x")
         one.release(held)
         two.write("b.txt", "x")
+
+
+def _age(entry: Path) -> None:
+    when = entry.stat().st_mtime - 31 * 24 * 3600
+    for path in (*entry.rglob("*"), entry):
+        os.utime(path, (when, when), follow_symlinks=False)
+
+
+@pytest.mark.parametrize("kept", ["", "root", "young", "journal", "rejected"])
+def test_state_of_a_root_that_is_gone_goes_by_itself(
+    tmp_path: Path, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After thirty days, and never while the root is there or something could still be undone or looked at."""
+    keep_vault(monkeypatch, "private", tmp_path)
+    old = tmp_path / "old"
+    build(old)
+    with HostFilesystem(old, watch="scan") as fs:
+        fs.release(fs.snapshot())
+    entry = entry_of(old)
+    assert (entry / "mirror" / "manifest").exists()
+    if kept in {"journal", "rejected"}:
+        (entry / {"journal": "journal", "rejected": "rejected-1-journal"}[kept]).write_text("x")
+    if kept != "young":
+        _age(entry)
+    if kept != "root":
+        shutil.rmtree(old)
+    build(tmp_path / "new")
+    with HostFilesystem(tmp_path / "new") as fs:
+        fs.write("a.txt", "x")
+    assert entry.exists() == bool(kept)

@@ -24,6 +24,7 @@ from typing import final
 
 from ..errors import JournalError
 from . import private_dir
+from .expiry import remove_expired
 from .frames import Authenticator
 from .private_dir import NotPrivateError, PrivateDir, check_private
 from .root_record import SAME, RootRecord, read_record, write_record
@@ -289,6 +290,7 @@ class Places:
             self._sys.mkdir(home.name(*self._binding), 0o700, dir_fd=home.roots)
             if self._durable:
                 self._sys.fsync(home.roots)
+            remove_expired(Syscalls(), home)
         opened = self._find_entry()
         if opened is None:
             raise FileNotFoundError(errno.ENOENT, "The private directory was removed just now", self.location)
