@@ -55,11 +55,11 @@ def _number_never_cleared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _macs_not_chained(patch: pytest.MonkeyPatch) -> None:
-    def mac(self: Authenticator, kind: bytes, before: bytes, content: bytes = b"") -> bytes:
+    def seal(self: Authenticator, kind: bytes, before: bytes, content: bytes) -> bytes:
         return original(self, kind, bytes(16) if kind == b"F" else before, content)
 
-    original = Authenticator.mac
-    patch.setattr(Authenticator, "mac", mac)
+    original = Authenticator.seal
+    patch.setattr(Authenticator, "seal", seal)
 
 
 def _macs_not_compared(patch: pytest.MonkeyPatch) -> None:

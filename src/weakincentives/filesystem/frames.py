@@ -37,10 +37,17 @@ class Authenticator:
     __slots__ = ("_copy",)
 
     def __init__(self, key: bytes) -> None:
-        self._copy = blake2b(key=key, digest_size=_MAC).copy  # a copy costs less than a new keyed hash
+        self._copy = blake2b(key=key, digest_size=2 * _MAC).copy  # a copy costs less than a new keyed hash
 
     def mac(self, kind: bytes, before: bytes, content: bytes = b"") -> bytes:
-        """`kind` is one byte and `before` has a fixed length, so that no two uses can be taken for each other."""
+        """The MAC of the content where it follows something."""
+        return self.seal(kind, before, content)[:_MAC]
+
+    def seal(self, kind: bytes, before: bytes, content: bytes) -> bytes:
+        """The MAC, and as many bytes again that only who knows the key can tell.
+
+        `kind` is one byte and `before` has a fixed length, so that no two uses can be taken for each other.
+        """
         state = self._copy()
         state.update(kind + before)
         state.update(content)
@@ -55,7 +62,7 @@ class Frame(NamedTuple):
     void: bool
     torn: bool
     body: bytes
-    mac: bytes
+    seal: bytes
 
 
 class Header(NamedTuple):
@@ -69,37 +76,37 @@ class Header(NamedTuple):
 
 
 def frame(keys: Authenticator, before: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """The body, which is text, as it stands in the file behind the frame with the MAC `before`; and its MAC."""
+    """The body, which is text, as it stands in the file behind the frame with the seal `before`; and its seal."""
     body += b" " * (-(_LENGTH.size + len(body)) % _MAC)
-    mac = keys.mac(b"F", before, body)
-    return status(keys, mac, void=False) + mac + _LENGTH.pack(len(body)) + body, mac
+    seal = keys.seal(b"F", before[:_MAC], body)
+    return seal[_MAC:] + seal[:_MAC] + _LENGTH.pack(len(body)) + body, seal
 
 
-def status(keys: Authenticator, mac: bytes, *, void: bool) -> bytes:
-    """What stands at the start of the frame with that MAC while it is void, or while it is not."""
-    return keys.mac(b"V" if void else b"L", mac)
+def status(keys: Authenticator, seal: bytes, *, void: bool) -> bytes:
+    """What stands at the start of the frame with that seal while it is void, or while it is not."""
+    return keys.mac(b"V", seal[:_MAC]) if void else seal[_MAC:]
 
 
 def frames(keys: Authenticator, data: bytes, start: int, before: bytes) -> Iterator[Frame]:
     """The frames from there on, up to the first that is torn or damaged."""
     while start + _BODY <= len(data):
-        mac = data[start + _MAC : start + 2 * _MAC]
         (length,) = _LENGTH.unpack_from(data, start + 2 * _MAC)
         end = start + _BODY + length
         body = data[start + _BODY : end]
-        if len(body) != length or not compare_digest(mac, keys.mac(b"F", before, body)):
+        seal = keys.seal(b"F", before[:_MAC], body)
+        if len(body) != length or not compare_digest(data[start + _MAC : start + 2 * _MAC], seal[:_MAC]):
             return
         found = data[start : start + _MAC]
-        void = compare_digest(found, status(keys, mac, void=True))
-        torn = not void and not compare_digest(found, status(keys, mac, void=False))
-        yield Frame(start, end, void, torn, body, mac)
-        start, before = end, mac
+        valid = compare_digest(found, status(keys, seal, void=False))
+        void = not valid and compare_digest(found, status(keys, seal, void=True))
+        yield Frame(start, end, void, not valid and not void, body, seal)
+        start, before = end, seal
 
 
 def header(keys: Authenticator, body: bytes, floor: int) -> tuple[bytes, Header]:
     """The start of a file with that body and floor."""
-    data, mac = frame(keys, START, body)
-    found = Header(len(data) + 2 * SLOT_SIZE, body, mac, 0, floor)
+    data, seal = frame(keys, START, body)
+    found = Header(len(data) + 2 * SLOT_SIZE, body, seal[:_MAC], 0, floor)
     return data + slot(keys, found, 0, floor) + bytes(SLOT_SIZE), found
 
 
@@ -128,11 +135,11 @@ def read_header(keys: Authenticator, data: bytes) -> Header | None:
     first = next(frames(keys, data, 0, START), None)
     if first is None or first.void or first.torn:
         raise RejectedError("it was not written with this key for this root, or is damaged")
-    found = Header(end, first.body, first.mac, -1, 0)
+    found = Header(end, first.body, first.seal[:_MAC], -1, 0)
     for number in range(2):
         at = slot_offset(found, number)
         content = data[at : at + _SLOT.size]
-        if compare_digest(data[at + _SLOT.size : at + SLOT_SIZE], keys.mac(b"S", first.mac, content)):
+        if compare_digest(data[at + _SLOT.size : at + SLOT_SIZE], keys.mac(b"S", found.mac, content)):
             sequence, floor = _SLOT.unpack(content)
             if sequence > found.sequence and sequence % 2 == number:
                 found = found._replace(sequence=sequence, floor=floor)

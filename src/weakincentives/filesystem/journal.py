@@ -122,7 +122,7 @@ def check_header(found: Header, expected: bytes) -> None:
 
 
 class Content(NamedTuple):
-    """What is in a journal: the records that recovery undoes, and the MACs of all whole ones by their end."""
+    """What is in a journal: the records that recovery undoes, and the seals of all whole ones by their end."""
 
     records: list[tuple[Span, Record]]
     marks: list[tuple[int, bytes]]
@@ -145,7 +145,7 @@ def read(keys: Authenticator, data: bytes, expected: bytes) -> Content:
         if start >= found.floor and not part.void:
             records.append((Span(start, part.end), record))
         start = part.end
-        marks.append((part.end, part.mac))
+        marks.append((part.end, part.seal))
     if torn > 1:
         raise RejectedError("it is damaged")
     return Content(records, marks, found)
@@ -168,7 +168,7 @@ class Journal:
         self._fd = -1
         self._inode = 0
         self._header: Header | None = None
-        self._marks: list[tuple[int, bytes]] = []  # end and MAC of each record
+        self._marks: list[tuple[int, bytes]] = []  # end and seal of each record
         self.end = 0
         self.floor = 0
         self.torn = False
@@ -214,7 +214,7 @@ class Journal:
             body = header_body(_VERSION, self._state.binding, self._state.begin(_PART))
             start, self._header = header(keys, body, 0)
         assert self._header is not None
-        data, mac = frame(keys, self._marks[-1][1] if self._marks else self._header.mac, encode(record))
+        data, seal = frame(keys, self._marks[-1][1] if self._marks else self._header.mac, encode(record))
         data = start + data
         self._pwrite(data, self.end)
         if self._durable:
@@ -223,7 +223,7 @@ class Journal:
                 self._sys.fsync(self._state.entry)  # the journal's
             self._sys.fsync(self._fd)
         span = Span(self.end, self.end + len(data))
-        self._marks.append((span.end, mac))
+        self._marks.append((span.end, seal))
         self.end = span.end
         self.torn = False
         return span
@@ -253,8 +253,8 @@ class Journal:
     def set_void(self, span: Span, *, void: bool) -> None:
         """Have recovery pass over one record, or not."""
         assert self._header is not None
-        mac = next(mac for end, mac in reversed(self._marks) if end == span.end)
-        self._pwrite(status(self._state.keys, mac, void=void), span.start or self._header.end)
+        seal = next(seal for end, seal in reversed(self._marks) if end == span.end)
+        self._pwrite(status(self._state.keys, seal, void=void), span.start or self._header.end)
 
     def sync(self) -> None:
         """Wait for the disk, if durable."""

@@ -208,7 +208,7 @@ class Mirror:
             self._end, self._mac = found.end, found.mac
             for part in frames(keys, data, found.end, found.mac):
                 unpack(manifest, part.body)
-                self._end, self._mac = part.end, part.mac
+                self._end, self._mac = part.end, part.seal
         return manifest
 
     def _header_body(self) -> bytes:
