@@ -13,6 +13,7 @@ from tests.filesystem.crash import keep_vault
 
 from weakincentives.filesystem import journal, manifest, mirror, places, private_dir
 from weakincentives.filesystem.frames import Authenticator
+from weakincentives.filesystem.journal import Journal
 from weakincentives.filesystem.places import Places
 from weakincentives.filesystem.reversal import Reversal
 from weakincentives.filesystem.root_record import RootRecord
@@ -45,9 +46,12 @@ def _transaction_not_compared(patch: pytest.MonkeyPatch) -> None:
     def header_body(version: str, binding: Binding, _transaction: bytes) -> bytes:
         return original(version, binding, IDLE)
 
-    original = journal.header_body
-    for module in (journal, mirror):
-        patch.setattr(module, "header_body", header_body)
+    def body(self: Journal, _transaction: bytes) -> bytes:
+        return real_body(self, IDLE)
+
+    original, real_body = journal.header_body, Journal._body
+    patch.setattr(Journal, "_body", body)
+    patch.setattr(mirror, "header_body", header_body)
 
 
 def _number_never_cleared(patch: pytest.MonkeyPatch) -> None:

@@ -159,12 +159,25 @@ class Journal:
     write to it failed or was interrupted. `mend` makes it true again, and must succeed before anything is appended.
     """
 
-    __slots__ = ("_durable", "_fd", "_header", "_inode", "_marks", "_state", "_sys", "end", "floor", "torn")
+    __slots__ = (
+        "_before_number",
+        "_durable",
+        "_fd",
+        "_header",
+        "_inode",
+        "_marks",
+        "_state",
+        "_sys",
+        "end",
+        "floor",
+        "torn",
+    )
 
     def __init__(self, sys: Syscalls, state: StateDir, *, durable: bool) -> None:
         self._sys = sys
         self._state = state
         self._durable = durable
+        self._before_number = header_body(_VERSION, state.binding, b"").removesuffix(b'"]')
         self._fd = -1
         self._inode = 0
         self._header: Header | None = None
@@ -190,7 +203,7 @@ class Journal:
         A journal that is not of this root, vault and transaction is put aside, with a warning; then there are none.
         """
         try:
-            expected = header_body(_VERSION, self._state.binding, self._state.transaction)
+            expected = self._body(self._state.transaction)
             found, self._marks, self._header = read(self._state.keys, self._read(), expected)
         except RejectedError as reason:
             self.close()
@@ -211,8 +224,7 @@ class Journal:
         self.torn = True
         if self.end == 0:
             self.floor = 0
-            body = header_body(_VERSION, self._state.binding, self._state.begin(_PART))
-            start, self._header = header(keys, body, 0)
+            start, self._header = header(keys, self._body(self._state.begin(_PART)), 0)
         assert self._header is not None
         data, seal = frame(keys, self._marks[-1][1] if self._marks else self._header.mac, encode(record))
         data = start + data
@@ -267,6 +279,9 @@ class Journal:
             fd, self._fd, self._inode, self.end = self._fd, -1, 0, 0
             self._marks.clear()
             self._sys.close(fd)
+
+    def _body(self, transaction: bytes) -> bytes:
+        return self._before_number + transaction.hex().encode() + b'"]'
 
     def _read(self) -> bytes:
         with suppress(FileNotFoundError):
