@@ -1,10 +1,9 @@
 """Runs the code in README, docs and docstrings as tests; and keeps all tests out of the user's own state."""
 
 import os
-from collections.abc import Iterator
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
+from tempfile import TemporaryDirectory
 
-import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
@@ -18,13 +17,14 @@ pytest_collect_file = (
 ).pytest()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Undo journals go to a temporary directory, in subprocesses as well."""
-    before = os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-    yield
-    if before is None:
-        del os.environ["XDG_STATE_HOME"]
-    else:
-        os.environ["XDG_STATE_HOME"] = before
+_state = TemporaryDirectory(prefix="wink-state-")
+
+
+def pytest_configure() -> None:
+    """Undo journals go to a temporary directory, in examples and subprocesses as well."""
+    os.environ["XDG_STATE_HOME"] = _state.name
+
+
+def pytest_unconfigure() -> None:
+    """Remove it."""
+    _state.cleanup()

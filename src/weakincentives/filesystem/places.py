@@ -89,7 +89,7 @@ class Places:
     def must_hide(self) -> bool:
         """Whether a vault would be inside the root: no other place is on its disk and can be written."""
         if self.location:
-            with suppress(OSError), self._opened(private_dir.nearest(self.location)) as fd:
+            with suppress(OSError, NotPrivateError), self._opened(private_dir.on_disk(self.location)) as fd:
                 if one_disk(self._sys, fd, self._root_fd):
                     return False
         spot = spots(self._root)[0]

@@ -92,10 +92,16 @@ def make(path: str) -> PrivateDir:
         raise NotPrivateError(f"{path} cannot be made or opened ({error.strerror})") from error
 
 
-def nearest(path: str) -> str:
-    """The path itself, or the first directory above it that exists."""
+def on_disk(path: str) -> str:
+    """A directory on the disk where it is or would be made; raises `NotPrivateError` where it could not be private."""
+    if find(path) is not None:
+        return path
     while not Path(path).is_dir() and path != "/":
         path = str(Path(path).parent)
+    for above in (path, *map(str, Path(path).parents)):
+        _check_above(above)
+    if not os.access(path, os.W_OK):
+        raise NotPrivateError(f"{path} cannot be written")
     return path
 
 
@@ -198,4 +204,4 @@ def _machine() -> bytes:
     return b""
 
 
-__all__ = ["NotPrivateError", "PrivateDir", "check_private", "find", "location", "make", "nearest"]
+__all__ = ["NotPrivateError", "PrivateDir", "check_private", "find", "location", "make", "on_disk"]
