@@ -59,7 +59,7 @@ def test_run_gives_a_workspace(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert (code, out) == (0, "done\n"), err
     assert "[changed: note.txt]" in err
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"note.txt": "5"}
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".wink")] == []
+    assert [path.name for path in tmp_path.iterdir() if ".wink" in path.name] == []
 
 
 def test_run_reads_the_request_from_standard_input(

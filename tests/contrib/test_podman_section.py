@@ -575,8 +575,11 @@ def test_a_folder_of_roots(tmp_path: Path) -> None:
         assert (tmp_path / "new").stat().st_uid == 1000
 
 
-def test_a_folder_whose_journal_would_be_inside(tmp_path: Path) -> None:
-    """A folder with no place for a journal beside it is refused: the container could forge one."""
+def test_a_folder_whose_journal_would_be_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with no private place for old files and none beside it is refused: the container could change them."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "open"))
     with pytest.raises(PromptValidationError, match="where the container could change it"):
         PodmanSandboxSection(config=PodmanSandboxConfig(root=tmp_path / ("x" * 245)))
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weakincentives.filesystem import Filesystem
+import pytest
+
+from weakincentives.filesystem import Filesystem, places, private_dir, vaults
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.syscalls import CALLS, Syscalls
 
@@ -81,6 +83,50 @@ class NoLinks(Faulty):
         raise PermissionError(1, "Operation not permitted")
 
 
+PLACES = ("private", "beside", "inside")
+"""Where a vault can be."""
+
+
+def keep_vault(monkeypatch: pytest.MonkeyPatch, place: str, folder: Path) -> None:
+    """Have vaults of roots in the folder made in that place; the private directory is in `folder/state`."""
+    state = folder / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    real_disk, real_spots = vaults.one_disk, vaults.spots
+
+    def one_disk(sys: Syscalls, fd: int, root_fd: int) -> bool:
+        return not os.readlink(f"/proc/self/fd/{fd}").startswith(str(state)) and real_disk(sys, fd, root_fd)
+
+    def inside(root: str) -> tuple[vaults.Spot, ...]:
+        return real_spots(root)[-1:]
+
+    if place != "private":
+        for module in (places, vaults):
+            monkeypatch.setattr(module, "one_disk", one_disk)
+        state.mkdir(mode=0o700, exist_ok=True)
+    if place == "inside":
+        for module in (places, vaults):
+            monkeypatch.setattr(module, "spots", inside)
+
+
+def entry_of(root: Path) -> Path:
+    """The root's entry in the private directory, whether it is there or not."""
+    found = private_dir.find(private_dir.location(None))
+    if found is None:
+        return Path(private_dir.location(None), "roots", "none")
+    fd = os.open(root, os.O_PATH)
+    try:
+        return Path(found.path, "roots", found.name(os.fstat(fd).st_ino, Syscalls().born(fd)))
+    finally:
+        os.close(fd)
+
+
+def vault_of(root: Path) -> Path:
+    """The root's vault: beside it, in it, or its entry."""
+    found = [*root.parent.glob(f".{root.name}.wink-*"), *root.glob(".wink-*")]
+    assert len(found) <= 1
+    return found[0] if found else entry_of(root)
+
+
 Picture = dict[str, tuple[object, ...]]
 
 
@@ -97,7 +143,7 @@ def picture(root: Path, *, exact: bool = True, links: bool = True) -> Picture:
         elif stat.S_ISLNK(info.st_mode):
             content = os.readlink(path)
         elif stat.S_ISDIR(info.st_mode):
-            pending += [path / name for name in os.listdir(path) if path != root or name != ".wink"]
+            pending += [path / name for name in os.listdir(path) if path != root or not name.startswith(".wink-")]
         details: tuple[object, ...] = (oct(info.st_mode), content)
         if exact:
             count = info.st_nlink if links and stat.S_ISREG(info.st_mode) else 0

@@ -12,9 +12,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from tests.filesystem.crash import Faulty, NoLinks, Picture, abandon, build, everything, open_host, picture
+from tests.filesystem.crash import (
+    PLACES,
+    Faulty,
+    NoLinks,
+    Picture,
+    abandon,
+    build,
+    entry_of,
+    everything,
+    keep_vault,
+    open_host,
+    picture,
+)
 
 from weakincentives.errors import JournalError
+from weakincentives.filesystem import private_dir
 from weakincentives.filesystem.host import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
@@ -29,6 +42,7 @@ class _Bench:
         self._inside = inside
         self._options = options
         self._number = 0
+        private_dir.make(private_dir.location(None))  # so that all runs make the same calls
         self.root = folder
         self.before: Picture = {}
         self.unlinked: Picture = {}
@@ -108,14 +122,15 @@ class _Bench:
             assert at > self.commit_call, f"{what}: a crash before the commit must leave all as it was"
             assert picture(self.root, exact=False) == self.after, f"{what}: neither before nor after"
         left = [path.name for path in self._folder.iterdir() if path.name.startswith(f".{self.root.name}.")]
-        assert left == [], f"{what}: the state directory must be gone"
+        left += [path.name for path in self.root.glob(".wink*")]
+        assert left == [], f"{what}: the vault must be gone"
+        assert not entry_of(self.root).exists(), f"{what}: the entry must be gone"
 
 
-@pytest.fixture(params=[False, True], ids=["sibling", "inside"])
+@pytest.fixture(params=PLACES)
 def bench(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> _Bench:
-    if request.param:
-        _state_inside(monkeypatch)
-    return _Bench(folder, inside=request.param)
+    keep_vault(monkeypatch, request.param, folder)
+    return _Bench(folder, inside=request.param == "inside")
 
 
 @pytest.fixture
@@ -126,17 +141,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(dir="/dev/shm", prefix="wink-") as name:
         yield Path(name)
-
-
-def _state_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weakincentives.filesystem import state_dir
-
-    both = state_dir.spots
-
-    def inside(root: str) -> tuple[state_dir.Spot, ...]:
-        return both(root)[-1:]
-
-    monkeypatch.setattr(state_dir, "spots", inside)
 
 
 def _crash_points(bench: _Bench, step: int) -> Iterator[tuple[int, bool]]:

@@ -16,6 +16,7 @@ _STORM = """
 import os, random, shutil, signal, sys, time
 from pathlib import Path
 from weakincentives.filesystem import HostFilesystem
+from tests.filesystem.crash import vault_of
 
 root, watch, count = Path(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
 chance = random.Random(int(sys.argv[4]))
@@ -79,7 +80,7 @@ for number in range(count):
     fs.write("probe", "the object is usable")
     fs.delete("probe")
     assert content() in states, (number, content())
-    left = [name for name in os.listdir(root.parent / ".root.wink") if name.startswith(("stage", "trash", "image"))]
+    left = [name for name in os.listdir(vault_of(root)) if name.startswith(("stage", "trash", "image"))]
     assert left == [], (number, left)
     assert fs._transactions.disk._depth == 0, number
     if number % 10 == 0:

@@ -14,23 +14,19 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.filesystem.crash import Faulty, build, everything, picture
+from tests.filesystem.crash import Faulty, build, entry_of, everything, keep_vault, picture, vault_of
 
 from weakincentives.errors import JournalError, ReadOnlyError, SnapshotError
-from weakincentives.filesystem import disk, state_dir
-from weakincentives.filesystem.frames import header
+from weakincentives.filesystem import disk
+from weakincentives.filesystem.frames import Authenticator, RejectedError, frame, header
 from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.journal import Record, decode, encode
+from weakincentives.filesystem.journal import Record, encode, read
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     build(tmp_path / "root")
     return tmp_path / "root"
-
-
-def _state(root: Path) -> Path:
-    return root.parent / f".{root.name}.wink"
 
 
 def test_a_transaction_without_writes_touches_nothing(root: Path) -> None:
@@ -44,56 +40,53 @@ def test_a_transaction_without_writes_touches_nothing(root: Path) -> None:
             fs.restore(snapshot)
             fs.release(snapshot)
         assert syscalls.count == calls
-        assert not _state(root).exists()
+        assert not entry_of(root).exists()
 
 
-def test_the_journal_is_beside_the_root_and_goes_with_the_last_user(root: Path) -> None:
-    """A folder of mode 0700 next to the root while it is needed; `.git` is the user's own."""
+def test_the_journal_is_in_the_private_directory_and_goes_with_the_last_user(root: Path) -> None:
+    """A folder of mode 0700 while it is needed, nothing in or beside the root; `.git` is the user's own."""
     git = picture(root / ".git")
     with HostFilesystem(root) as fs:
         fs.write("a.txt", "x")
-        assert _state(root).stat().st_mode & 0o777 == 0o700
-        assert not (root / ".wink").exists()
-    assert not _state(root).exists()
+        assert entry_of(root).stat().st_mode & 0o777 == 0o700
+        assert not list(root.glob(".wink*"))
+        assert not list(root.parent.glob(".*wink*"))
+    assert not entry_of(root).exists()
     assert picture(root / ".git") == git
 
 
-def test_the_journal_is_hidden_in_the_root_where_there_is_no_other_place(
+def test_the_vault_is_hidden_in_the_root_where_there_is_no_other_place(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`.wink` inside the root is never shown, searched, read or written, and the root keeps its date."""
-    both = state_dir.spots
-
-    def inside(root: str) -> tuple[state_dir.Spot, ...]:
-        return both(root)[-1:]
-
-    monkeypatch.setattr(state_dir, "spots", inside)
+    """A vault inside the root is never shown, searched, read or written, and the root keeps its date."""
+    keep_vault(monkeypatch, "inside", root.parent)
     before = picture(root)
     with HostFilesystem(root) as fs:
         snapshot = fs.snapshot()
         fs.write("a.txt", "x")
-        assert (root / ".wink").is_dir()
-        assert ".wink" not in [stat.path for stat in fs.list()]
+        vault = vault_of(root)
+        assert vault.parent == root
+        assert vault.is_dir()
+        assert vault.name not in [stat.path for stat in fs.list()]
         assert not [path for path in fs.glob("**") if ".wink" in path]
-        assert not fs.search("journal")
-        assert not fs.exists(".wink")
-        assert not fs.exists(".wink/journal")
+        assert not fs.search(vault.name)
+        assert not fs.exists(vault.name)
+        assert not fs.exists(f"{vault.name}/tx")
         for refused in (fs.read, fs.delete, fs.list, fs.stat):
             with pytest.raises(OSError, match="reserved"):
-                refused(".wink/journal")
+                refused(f"{vault.name}/tx")
         fs.restore(snapshot)
         assert picture(root) == before
     assert picture(root) == before
-    assert not (root / ".wink").exists()
+    assert not vault.exists()
 
 
-def test_foreign_files_in_the_state_directory_stay(root: Path) -> None:
+def test_foreign_files_in_a_vault_stay(root: Path) -> None:
     """Only what WINK made is removed there."""
-    _state(root).mkdir()
-    (_state(root) / "notes.txt").write_text("mine")
     with HostFilesystem(root) as fs:
         fs.write("a.txt", "x")
-    assert [path.name for path in _state(root).iterdir() if path.name != "lock"] == ["notes.txt"]
+        (entry_of(root) / "notes.txt").write_text("mine")
+    assert (entry_of(root) / "notes.txt").read_text() == "mine"
 
 
 def test_rollback_is_exact(root: Path) -> None:
@@ -132,7 +125,7 @@ def test_rewriting_a_file_keeps_one_image(root: Path) -> None:
         snapshot = fs.snapshot()
         for number in range(100):
             fs.write("a.txt", str(number))
-        assert len(list(_state(root).iterdir())) <= 4
+        assert len(list(entry_of(root).iterdir())) <= 5
         fs.restore(snapshot)
         assert fs.read("a.txt") == "alpha"
 
@@ -185,8 +178,8 @@ def test_a_snapshot_that_nobody_holds_counts_as_released(root: Path) -> None:
         gc.collect()
         fs.write("a.txt", "end")
         assert len(fs._transactions._savepoints.live) == 0
-        assert sorted(path.name for path in _state(root).iterdir()) == ["journal", "lock"]
-        assert (_state(root) / "journal").stat().st_size == 0
+        assert sorted(path.name for path in entry_of(root).iterdir()) == ["journal", "root", "tx"]
+        assert (entry_of(root) / "journal").stat().st_size == 0
 
 
 def test_closing_keeps_what_was_written(root: Path) -> None:
@@ -211,7 +204,7 @@ def test_a_program_that_ends_by_itself_keeps_what_it_wrote(root: Path) -> None:
         "fs = HostFilesystem(sys.argv[1])\nheld = fs.snapshot()\nfs.write('a.txt', 'stays')\n"
     )
     subprocess.run([sys.executable, "-c", code, str(root)], check=True)
-    assert not _state(root).exists()
+    assert not entry_of(root).exists()
     assert (root / "a.txt").read_text() == "stays"
 
 
@@ -295,7 +288,7 @@ def test_read_only_makes_nothing(root: Path) -> None:
         fs.release(snapshot)
         assert fs.read("a.txt") == "alpha"
     assert picture(root) == before
-    assert not _state(root).exists()
+    assert not entry_of(root).exists()
 
 
 def test_a_root_that_is_no_directory_is_a_clear_error(root: Path) -> None:
@@ -318,21 +311,31 @@ def test_a_root_that_is_no_directory_is_a_clear_error(root: Path) -> None:
 def test_damaged_records_end_the_journal() -> None:
     """Whatever is cut off or changed in the journal's file, only whole records before it count."""
     records = [
-        Record("create", "a", staged="stage-1"),
+        Record("create", "a", staged="stage-0123456789ab-1"),
         Record("move", "b", "c", inode=5, times=((".", 7),)),
-        Record("delete", "\udcff"),
+        Record("delete", "\udcff", image="image-0123456789ab-2"),
     ]
-    data = header(0) + b"".join(map(encode, records))
-    assert [record for _, record in decode(data)[0]] == records
+    keys, expected = Authenticator(b"k" * 32), b'["of this root"]'
+    data, first = header(keys, expected, 0)
+    mac, statuses = first.mac, set(range(first.end - 32, first.end))  # the second slot is not in use yet
+    for record in records:
+        part, mac = frame(keys, mac, encode(record))
+        statuses |= set(range(len(data), len(data) + 16))
+        data += part
+    assert [record for _, record in read(keys, data, expected).records] == records
     for cut in range(len(data)):
-        found, end = decode(data[:cut])
-        assert [record for _, record in found] == records[: len(found)]
-        assert end <= cut
+        found = read(keys, data[:cut], expected)
+        assert [record for _, record in found.records] == records[: len(found.records)]
+        assert all(end <= cut for end, _ in found.marks)
     for at in range(len(data)):
         damaged = data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :]
-        found, _ = decode(damaged)
-        assert [record for _, record in found] == records[: len(found)]
-        assert len(found) < len(records)
+        try:
+            found = read(keys, damaged, expected)
+        except RejectedError:
+            assert at < first.end
+            continue
+        assert [record for _, record in found.records] == records[: len(found.records)]
+        assert len(found.records) < len(records) or at in statuses
 
 
 def test_eight_threads_with_a_rollback_lose_nothing(root: Path) -> None:
@@ -378,12 +381,12 @@ def test_a_state_directory_that_another_object_removed_is_made_again(root: Path)
     with HostFilesystem(root) as second:
         second.write("a.txt", "y")
         first.close()
-        assert not _state(root).exists()
+        assert not entry_of(root).exists()
         snapshot = second.snapshot()
         second.write("a.txt", "z")
         second.restore(snapshot)
         assert second.read("a.txt") == "y"
-    assert not _state(root).exists()
+    assert not entry_of(root).exists()
 
 
 def test_a_tree_of_a_thousand_levels_is_no_problem(root: Path) -> None:
@@ -398,7 +401,7 @@ def test_a_tree_of_a_thousand_levels_is_no_problem(root: Path) -> None:
         assert picture(root, exact=False) == before
         fs.release(snapshot)
         fs.delete("e", recursive=True)
-    assert not _state(root).exists()
+    assert not entry_of(root).exists()
 
 
 class _Traced(Faulty):
@@ -434,18 +437,27 @@ def test_durable_waits_for_the_disk_in_the_right_order(root: Path) -> None:
         snapshot = fs.savepoint()
         fs.write("d/sub/two.txt", "new")
         fs.release(snapshot)
-        trace = [(call, what.partition("-")[0]) for call, what in syscalls.trace]
+        entry = entry_of(root).name
+        trace = [(call, "entry" if what == entry else what.partition("-")[0]) for call, what in syscalls.trace]
     assert trace == [
-        ("fsync", root.parent.name),
+        ("fsync", "roots"),
+        ("write", "stage"),  # where the vault is
+        ("fsync", "stage"),
+        ("rename", "stage"),
+        ("fsync", "entry"),
+        ("pwrite", "tx"),
         ("write", "stage"),
         ("fsync", "stage"),
         ("link", "two.txt"),
+        ("pwrite", "tx"),
+        ("fsync", "tx"),
         ("pwrite", "journal"),
-        ("fsync", ".root.wink"),
+        ("fsync", "entry"),
         ("fsync", "journal"),
         ("rename", "stage"),
         ("fsync", "sub"),
         ("ftruncate", "journal"),
+        ("pwrite", "tx"),
         ("fsync", "journal"),
     ]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.filesystem.crash import build, everything, picture
+from tests.filesystem.crash import build, entry_of, everything, picture, vault_of
 
 from weakincentives.errors import ReadOnlyError
 from weakincentives.filesystem.host import HostFilesystem
@@ -78,7 +78,7 @@ def _kill(folder: Path, times: int, how: str) -> int:
             time.sleep(chance.random() * 0.02)
             worker.send_signal(signal.SIGKILL)
             said += worker.stdout.read()
-        journal = root.parent / ".root.wink" / "journal"
+        journal = entry_of(root) / "journal"
         open_ones += journal.exists() and journal.stat().st_size > 0
         HostFilesystem(root).close()
         number = _consistent(root)
@@ -139,13 +139,13 @@ def test_a_full_disk_changes_nothing(small_disk: Path) -> None:
 
 
 def test_a_root_that_is_a_mount_keeps_its_journal_inside(small_disk: Path) -> None:
-    """Nothing could be renamed from beside a mount point, so `.wink` is in it; paths on other disks are refused."""
+    """Nothing could be renamed from beside a mount point, so the vault is in it; paths on other disks are refused."""
     inner = small_disk / "inner"
     inner.mkdir()
     with HostFilesystem(small_disk) as fs:
         snapshot = fs.snapshot()
         fs.write("a.txt", "x")
-        assert (small_disk / ".wink").is_dir()
+        assert vault_of(small_disk).parent == small_disk
         assert [stat.path for stat in fs.list()] == ["a.txt", "inner"]
         fs.restore(snapshot)
         subprocess.run(["mount", "-t", "tmpfs", "none", str(inner)], check=True)
@@ -251,7 +251,7 @@ for inside in (False, True):
         fs.move("locked/in", "place")
         fs.move("place", "far/away/moved")
         fs.delete("far", recursive=True)
-        assert (root / ".wink").exists() == inside
+        assert bool(list(root.glob(".wink-*"))) == inside
         fs.restore(snapshot)
         assert picture(root) == before
         fs.release(snapshot)
@@ -260,7 +260,7 @@ for inside in (False, True):
     assert picture(root, exact=False).keys() == before.keys()
     (root / "locked" / "in").chmod(0o555)
     before = picture(root)
-    assert not (root / ".wink").exists()
+    assert not list(root.glob(".wink-*"))
 (Path(sys.argv[1])).chmod(0o755)
 def looks():
     return {p: (v[0], v[1], v[2]) for p, v in picture(root).items()}

@@ -229,9 +229,9 @@ class DiskHistory(RuleBasedStateMachine):
         self.fs._closed = True
         state = transactions.disk._state
         if state is not None:
-            for fd in (state._lock_fd, state.fd):
-                if fd >= 0:
-                    os.close(fd)
+            for fd in {state._tx_fd, state.fd, state.entry}:
+                os.close(fd)
+        transactions.disk._lock.forget()
         os.close(transactions.disk.root_fd)
         attributes = _attributes(self.root)
         for _, model, then, savepoint in reversed(self.stack):

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture
+from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture, vault_of
 
 from weakincentives.errors import JournalError, SnapshotError
 from weakincentives.filesystem.host import HostFilesystem
@@ -163,7 +163,7 @@ def test_the_copy_is_made_once(root: Path) -> None:
     syscalls = Faulty()
     with HostFilesystem(root, watch="scan", syscalls=syscalls) as fs:
         fs.snapshot()
-    mirror = root.parent / ".root.wink" / "mirror"
+    mirror = vault_of(root) / "mirror"
     assert len([path for path in mirror.iterdir() if path.name.startswith("c")]) == 10
 
 

@@ -548,9 +548,9 @@ class SharedDisk(SharedFiles):
         transactions.closed = self.fs._closed = True
         state = transactions.disk._state
         if state is not None:
-            for fd in (state._lock_fd, state.fd):
-                if fd >= 0:
-                    os.close(fd)
+            for fd in {state._tx_fd, state.fd, state.entry}:
+                os.close(fd)
+        transactions.disk._lock.forget()
         os.close(transactions.disk.root_fd)
         self.ops = [op for op in self.ops if not any(save.owns(op) for save in self.open)]
         for save in self.open:

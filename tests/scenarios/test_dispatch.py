@@ -490,7 +490,7 @@ def test_events_carry_what_was_undone_and_the_exception() -> None:
     reply = world.call()
     (event,) = world.events
     assert "hunter2" not in reply.text
-    assert str(event.error) == "password=hunter2"
+    assert str(event.error) == "password=[masked]"
     assert (event.changes.files.added, event.changes.files.changed) == (("new.txt",), ("kept.txt",))
     assert [delta.name for delta in event.changes.slices] == ["Note"]
 

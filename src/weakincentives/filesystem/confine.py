@@ -41,13 +41,20 @@ class Handle:
 
 @final
 class Confined:
-    """Opens by canonical path, below the root only. Owns nothing but what it hands out."""
+    """Opens by canonical path, below the root only. Owns nothing but what it hands out.
 
-    __slots__ = ("_root", "_sys")
+    Args:
+        sys: the operating system.
+        root: the root's handle.
+        one_disk: refuse what is on another disk than the root, too.
+    """
 
-    def __init__(self, sys: Syscalls, root: int) -> None:
+    __slots__ = ("_one_disk", "_root", "_sys")
+
+    def __init__(self, sys: Syscalls, root: int, *, one_disk: bool = False) -> None:
         self._sys = sys
         self._root = root
+        self._one_disk = one_disk
 
     def directory(self, path: str, flags: int = HANDLE) -> Handle:
         """The directory's handle; raises what `open` would, and `PathRefusedError` at a symlink."""
@@ -64,6 +71,8 @@ class Confined:
         """A descriptor of what is there; a symlink anywhere on the way is refused."""
         try:
             if self._sys.has_openat2:
+                if self._one_disk:
+                    return self._sys.open_beneath(self._root, path, flags, one_disk=True)
                 return self._sys.open_beneath(self._root, path, flags)
             return self._walk(path, flags)
         except OSError as error:
@@ -88,11 +97,15 @@ class Confined:
 
     def _step(self, at: int, part: str, flags: int) -> int:
         try:
-            return self._sys.open(part, flags, dir_fd=at)
+            fd = self._sys.open(part, flags, dir_fd=at)
         except NotADirectoryError:
             if stat.S_ISLNK(self._sys.stat(part, dir_fd=at).st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), part) from None
             raise
+        if self._one_disk and self._sys.fstat(fd).st_dev != self._sys.fstat(self._root).st_dev:
+            self._sys.close(fd)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), part)
+        return fd
 
 
 def kind_of(mode: int) -> FileKind:

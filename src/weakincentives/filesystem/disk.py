@@ -1,4 +1,4 @@
-"""The root on disk and its state directory: opened once, locked while something is written."""
+"""The root on disk and what is kept to undo changes of it: opened once, locked while something is written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import final
 
 from ..errors import JournalError, ReadOnlyError
 from ..weak_table import WeakTable
-from . import state_dir
 from .confine import Confined
 from .journal import Journal
+from .places import Places, warn_of_old_state
+from .root_lock import RootLock
 from .state_dir import StateDir
 from .syscalls import DIRECTORY, HANDLE, Syscalls
 
@@ -24,34 +25,54 @@ PATIENCE = 1.0
 class Disk:
     """What all that works on one root shares. Owns its descriptors until `close`.
 
-    `acquire` and `release` nest; the lock on the state directory is held from the first to the last. Whoever
-    gets it first takes back what a crashed process left (`recover`).
+    `acquire` and `release` nest; the lock on the root is held from the first to the last. Whoever gets it first
+    takes back what a crashed process left (`recover`).
+
+    Attributes:
+        dirs: opens what is below the root.
+        undo_dirs: the same for undoing: refuses other disks as well.
+        hides: whether the vault is, or would be, inside the root.
+        hidden: the vault's name in the root; empty while there is none.
     """
 
     __slots__ = (
         "__weakref__",
         "_depth",
         "_journal",
+        "_lock",
         "_pid",
+        "_places",
         "_state",
         "device",
         "dirs",
         "durable",
+        "hidden",
         "hides",
         "recover",
         "root",
         "root_fd",
         "sys",
+        "undo_dirs",
     )
 
-    def __init__(self, sys: Syscalls, root: str, *, durable: bool) -> None:
+    def __init__(
+        self, sys: Syscalls, root: str, *, durable: bool, state_dir: str | os.PathLike[str] | None = None
+    ) -> None:
         self.sys = sys
         self.root = os.path.realpath(root)
         self.root_fd = _open_root(sys, self.root)
         self.device = sys.fstat(self.root_fd).st_dev
         self.dirs = Confined(sys, self.root_fd)
+        self.undo_dirs = Confined(sys, self.root_fd, one_disk=True)
         self.durable = durable
-        self.hides = state_dir.must_hide(sys, self.root_fd, self.root)
+        try:
+            self._places = Places(sys, self.root, self.root_fd, state_dir, durable=durable)
+            self.hides = self._places.must_hide()
+        except BaseException:
+            sys.close(self.root_fd)
+            raise
+        self.hidden = ""
+        self._lock = RootLock(sys, self.root, self.root_fd, self._places.substitute_lock)
         self.recover: Callable[[], None] = _nothing
         self._pid = os.getpid()
         self._state: StateDir | None = None
@@ -61,7 +82,7 @@ class Disk:
 
     @property
     def state(self) -> StateDir:
-        """The state directory; only between `acquire` and `release`."""
+        """Entry and vault; only between `acquire` and `release`."""
         assert self._state is not None
         return self._state
 
@@ -85,7 +106,7 @@ class Disk:
         """Be the only writer; `JournalError` when another process stays in the way."""
         self.check()
         if self._depth == 0:
-            self._lock()
+            self._enter()
         self._depth += 1
 
     def check(self) -> None:
@@ -99,23 +120,24 @@ class Disk:
         """Undo one `acquire`."""
         self._depth -= 1
         if self._depth == 0:
-            self.state.unlock()
+            self._lock.unlock()
 
     def reset(self, holds: int) -> None:
         """After an interrupt at any moment: hold the lock as often as is known to be needed, and trust no file."""
         if self._state is None:
             self._depth = 0
+            self._lock.unlock()
             return
         self._depth = holds
         if holds:
-            self._state.lock(PATIENCE)  # once more does no harm
+            self._lock.lock(PATIENCE)  # once more does no harm
         else:
-            self._state.unlock()
+            self._lock.unlock()
         if self._journal is not None:
             self._journal.torn = True
 
     def sweep(self, kept: Collection[str] = ()) -> None:
-        """Remove what is left over in the state directory, if there is one, except for these names."""
+        """Remove what is left over in the vault, if there is one, except for these names."""
         if self._state is not None:
             self.acquire()
             try:
@@ -132,58 +154,71 @@ class Disk:
             finally:
                 self.sys.close(fd)
 
-    def inspect(self) -> StateDir | None:
-        """Find what an earlier process left, wherever it is, and take it back; the one to use, if any."""
-        found: StateDir | None = None
-        for spot in state_dir.spots(self.root):
-            state = state_dir.find(self.sys, self.root_fd, spot)
-            if state is None:
-                continue
-            self._use(state)
-            try:
-                self._tidy()
-            finally:
-                if found is not None:
-                    self._drop()
-                    self._use(found)
-            found = found or state
-        return found
+    def inspect(self) -> None:
+        """Find what an earlier process left, and undo it; unless another process is at work there right now."""
+        warn_of_old_state(self.root)
+        if not self._places.has_entry():
+            return
+        try:
+            self._lock.lock(PATIENCE)
+        except JournalError:
+            if self._places.pending():
+                raise
+            return
+        try:
+            found = self._places.find()
+            if found is not None:
+                self._use(found)
+                self._recover()
+                found.sweep()
+        finally:
+            self._lock.unlock()
+
+    def left_open(self) -> bool:
+        """Whether a transaction is open, or was left open, by whatever process."""
+        return self._places.pending()
 
     def close(self) -> None:
-        """Give everything back. The state directory goes when nothing in it is needed."""
+        """Give everything back. Vault and entry go when nothing in them is needed."""
         if self.root_fd < 0:
             return
         self._drop(remove=not self.foreign)
+        self._lock.close()
         fd, self.root_fd = self.root_fd, -1
         with suppress(OSError):
             self.sys.close(fd)
 
     def after_fork(self) -> None:
         """In the child: the lock stays with the parent."""
-        if self._state is not None:
-            self._state.forget()
+        self._lock.forget()
 
-    def _lock(self) -> None:
-        for _ in range(10):
-            if self._state is None:
-                self._use(self._make())
-            if self.state.lock(PATIENCE):
-                break
-            self._drop()  # another process closed and removed it just now
-        else:
-            raise JournalError(f"The state directory of {self.root} keeps vanishing; stop what removes it.")
-        self._depth += 1
+    def _enter(self) -> None:
+        self._lock.lock(PATIENCE)
         try:
-            if self.journal.pending() or self.state.watched():
-                self.recover()
+            if self._state is not None and self._state.vanished():
+                self._drop()  # another process closed and removed it
+            if self._state is None:
+                self._use(self._places.find() or self._make())
+            self._recover()
         except BaseException:
-            self.release()
+            self._lock.unlock()
             raise
-        self._depth -= 1
+
+    def _recover(self) -> None:
+        """Undo what is left of a transaction; the lock is held."""
+        parts = [name for name, left in (("journal", self.journal.pending()), ("mirror", self.state.watched())) if left]
+        if not parts:
+            return
+        self._depth += 1  # what recovers acquires the lock, and must not give it back
+        try:
+            self.state.adopt(parts)
+            self.recover()
+        finally:
+            self._depth -= 1
 
     def _make(self) -> StateDir:
         try:
-            return state_dir.make(self.sys, self.root_fd, self.root, durable=self.durable)
+            return self._places.make()
         except OSError as error:
             if error.errno == errno.EROFS:
                 raise ReadOnlyError(
@@ -194,32 +229,24 @@ class Disk:
                 raise PermissionError(error.errno, text, self.root) from error
             raise
 
-    def _tidy(self) -> None:
-        """Recover, and remove what is left over, unless another process is at work there right now."""
-        try:
-            self.acquire()
-        except JournalError:
-            if self.journal.pending() or self.state.watched():
-                raise
-            return
-        try:
-            self.state.sweep()
-        finally:
-            self.release()
-
     def _use(self, state: StateDir) -> None:
-        self.hides = self.hides or state.spot.inside
-        self._journal, self._state = Journal(self.sys, state.fd, durable=self.durable), state
+        self.hides = self.hides or state.inside
+        self.hidden = state.binding.vault if state.inside else ""
+        self._journal, self._state = Journal(self.sys, state, durable=self.durable), state
 
     def _drop(self, *, remove: bool = False) -> None:
         # Forgotten before they are closed: after an interrupt in between, closed ones must not be used again.
         journal, state, self._journal, self._state = self._journal, self._state, None, None
+        self.hidden = ""
         if journal is not None:
             with suppress(OSError):
                 journal.close()
         if state is not None:
-            with suppress(OSError, JournalError):
-                state.close(remove=remove)
+            if remove:
+                with suppress(OSError, JournalError):
+                    self._lock.lock(0.0)
+                    self._places.remove(state)
+            state.close()
 
 
 def _nothing() -> None:

@@ -16,7 +16,6 @@ from ..errors import ReadOnlyError
 from ..fence import Owner, current_owner
 from ..interrupts import finalizer, shielded
 from ..weak_table import WeakTable
-from . import state_dir
 from .confine import Handle, refused
 from .disk import Disk
 from .paths import (
@@ -48,7 +47,7 @@ class HostFilesystem(HostReading):
     Opening it undoes a transaction that a killed process left there (a warning says so). Whatever is written while a
     snapshot is alive can be undone; while a `savepoint` is, also after `kill -9`, and with `durable=True` also after a
     power cut. Snapshots nest: restoring one ends those taken after it. `close()` (or leaving a `with` block) releases
-    the snapshots that are left, so what was written stays, and removes the state directory.
+    the snapshots that are left, so what was written stays, and removes what was kept for an undo.
 
     Only one writer at a time: while a transaction has written something, any other process or object that
     writes to the same root waits a second, then gets a `JournalError` that names the process.
@@ -63,6 +62,9 @@ class HostFilesystem(HostReading):
         durable: wait for the disk at each step.
         owner: the user and group to whom new files and directories are given, which takes root's rights; a container
             that works in the root as another user can change them then.
+        state_dir: a private directory for the undo journal, outside of the root; `$XDG_STATE_HOME/wink` or
+            `~/.local/state/wink` if it is not given. Where there is none that other users cannot change, a warning
+            says so, and nothing can be undone after a crash.
         syscalls: the operating system, for tests.
 
     >>> from tempfile import TemporaryDirectory
@@ -89,6 +91,7 @@ class HostFilesystem(HostReading):
         watch: Literal["scan"] | None = None,
         durable: bool = False,
         owner: tuple[int, int] | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
         syscalls: Syscalls | None = None,
     ) -> None:
         if watch not in {None, "scan"}:
@@ -97,7 +100,7 @@ class HostFilesystem(HostReading):
             raise ValueError('watch="scan" keeps a copy on the disk, so it cannot be read_only; leave one out.')
         self._closed = True
         self._read_only = read_only
-        self._disk = Disk(syscalls or Syscalls(), os.fspath(root), durable=durable)
+        self._disk = Disk(syscalls or Syscalls(), os.fspath(root), durable=durable, state_dir=state_dir)
         self._transactions = ScanTransactions(self._disk) if watch else Transactions(self._disk)
         self._staging = Staging(self._disk, owner)
         try:
@@ -138,7 +141,7 @@ class HostFilesystem(HostReading):
 
     @property
     def hides_state(self) -> bool:
-        """Whether the state directory is, or would be, inside the root, where programs that work there reach it."""
+        """Whether the vault is, or would be, inside the root, where programs that work there reach it."""
         return self._disk.hides
 
     def close(self) -> None:
@@ -150,14 +153,12 @@ class HostFilesystem(HostReading):
         self._transactions.close()
 
     def _warn_if_left_open(self) -> None:
-        for spot in state_dir.spots(self._disk.root):
-            with suppress(OSError):
-                if Path(spot.path, "journal").stat().st_size > 0:
-                    _log.warning(
-                        "%s has a transaction that is open or was left by a killed process; "
-                        "open it without read_only to have it rolled back",
-                        self._disk.root,
-                    )
+        if self._disk.left_open():
+            _log.warning(
+                "%s has a transaction that is open or was left by a killed process; "
+                "open it without read_only to have it rolled back",
+                self._disk.root,
+            )
 
     # --- writing: whatever can fail comes first, then one step that changes the root. In a run, Ctrl-C waits for it.
 

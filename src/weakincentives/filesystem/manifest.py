@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from ..errors import PathRefusedError
+from .beneath import is_beneath, is_copy
 from .confine import Handle
 from .disk import Disk
+from .frames import RejectedError
 from .paths import ROOT, join
-from .state_dir import HIDDEN
 from .syscalls import DIRECTORY
 
 _SETTLED_NS: Final = 100_000_000  # clocks of filesystems tick every 10 ms at worst
@@ -132,8 +133,8 @@ class Scan:
             self.found[path] = replace(self.found[path], opaque=False)
         with handle as fd:
             names = self._sys.names(fd)
-            if path == ROOT and self._disk.hides:
-                names = [name for name in names if name != HIDDEN]
+            if path == ROOT and self._disk.hidden:
+                names = [name for name in names if name != self._disk.hidden]
             return [child for name in names if self._child(child := join(path, name), fd, name)]
 
     def _enter(self, path: str) -> Handle:
@@ -174,13 +175,25 @@ def pack(changed: Manifest, removed: Iterable[str]) -> bytes:
 
 
 def unpack(manifest: Manifest, data: bytes) -> None:
-    """Take that step."""
-    rows, removed = json.loads(data)
-    for path in removed:
-        manifest.pop(path, None)
-    for path, row in rows.items():
-        row[8] = tuple((key, value) for key, value in row[8])
-        manifest[path] = Entry(*row)
+    """Take that step; raises `RejectedError` at anything that `pack` would not write, whoever signed it."""
+    try:
+        rows, removed = json.loads(data)
+        for path in removed:
+            manifest.pop(path, None)
+        for path, row in rows.items():
+            row[8] = tuple((key, value) for key, value in row[8])
+            found = Entry(*row)
+            if not (is_beneath(path) or path == ROOT) or not _is_sound(found):
+                raise RejectedError("it has an entry that is never written")
+            manifest[path] = found
+    except (ValueError, TypeError, IndexError, AttributeError) as error:
+        raise RejectedError("it has an entry of another version") from error
+
+
+def _is_sound(found: Entry) -> bool:
+    if stat.S_ISREG(found.mode) and not found.opaque:
+        return is_copy(found.copy)
+    return isinstance(found.copy, str) and (stat.S_ISLNK(found.mode) or not found.copy)
 
 
 __all__ = ["Describe", "Entry", "Manifest", "Scan", "entry", "pack", "unpack"]

@@ -1,10 +1,11 @@
-"""A copy of the root's content, kept in the state directory, and the way back to it.
+"""A copy of the root's content, kept in the vault, and the way back to it.
 
 A hard link would not do here: other programs write in place, and the link would change with them.
 
-`mirror/` holds one file for each regular file of the root, `manifest` (an append-only list of steps, so that any
-older state can be read back) and, while there are snapshots, `open`: the length of the manifest that a crash goes back
-to, or that there is none. It is changed in place, as going back must not take room on the disk.
+`mirror/` in the vault holds one file for each regular file of the root. `mirror/` in the entry holds `manifest` (an
+append-only list of steps, so that any older state can be read back) and, while there are snapshots, `open`: the length
+of the manifest that a crash goes back to, or that there is none. It is changed in place, as going back must not take
+room on the disk. Both are authenticated like the journal; a manifest that is not ours is made anew.
 """
 
 from __future__ import annotations
@@ -16,21 +17,26 @@ from contextlib import suppress
 from typing import Final, final
 
 from ..errors import JournalError
+from .beneath import is_copy
 from .confine import Handle
 from .differences import summary
 from .disk import Disk
-from .frames import floor_of, frame, frames, header
+from .frames import Header, RejectedError, frame, frames, header, read_header, slot, slot_offset
+from .journal import check_header, header_body
 from .manifest import Entry, Manifest, Scan, entry, pack, unpack
 from .paths import ROOT
 from .protocol import FileChanges
 from .restoration import Restoration
 from .staging import CHUNK, READ
-from .state_dir import MARKER, MIRROR
+from .state_dir import IDLE, MARKER, MIRROR
 from .syscalls import DIRECTORY, write_all
 
 _LOG: Final = "manifest"
 _OPEN: Final = "open"
 _NOTHING: Final = (1 << 64) - 1
+_VERSION: Final = "wink-manifest-2"
+_OPEN_VERSION: Final = "wink-open-2"
+_PART: Final = "mirror"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -38,14 +44,17 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 class Mirror:
     """The copy of one root. Its caller holds the disk's lock."""
 
-    __slots__ = ("_count", "_disk", "_end", "_fd", "_loaded", "_sys", "manifest")
+    __slots__ = ("_copies", "_count", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_sys", "manifest")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._sys = disk.sys
         self._fd = -1
+        self._copies = -1  # the same directory where the vault is the entry
         self._loaded = False
         self._end = 0
+        self._mac = b""  # of the manifest's last frame
+        self._marker: Header | None = None
         self._count = 0
         self.manifest: Manifest = {}
 
@@ -64,28 +73,39 @@ class Mirror:
 
     def begin(self, length: int | None) -> None:
         """From here on a crash goes back to the state which that length stands for; None: it goes back to nothing."""
-        content = header(_NOTHING if length is None else length)
-        try:
+        state, floor = self._disk.state, _NOTHING if length is None else length
+        fd = -1
+        with suppress(FileNotFoundError):
             fd = self._sys.open(_OPEN, os.O_WRONLY, dir_fd=self._fd)
-        except FileNotFoundError:
-            self._write_file(_OPEN, content)
+        if fd < 0 or self._marker is None:
+            with Handle(self._sys, fd, owned=fd >= 0):
+                content, marker = header(
+                    state.keys, header_body(_OPEN_VERSION, state.binding, state.begin(_PART)), floor
+                )
+                self._write_file(_OPEN, content)
+                self._marker = marker
             return
         with Handle(self._sys, fd):
-            self._sys.pwrite(fd, content, 0)
+            sequence = self._marker.sequence + 1
+            self._sys.pwrite(fd, slot(state.keys, self._marker, sequence, floor), slot_offset(self._marker, sequence))
+            self._marker = self._marker._replace(sequence=sequence)
 
     def commit(self) -> None:
         """The state of now is final; copies that nothing needs any more are removed. Twice is fine."""
         with suppress(FileNotFoundError):
             self._sys.unlink(_OPEN, dir_fd=self._fd)
+        self._marker = None
+        self._disk.state.end(_PART)
         with suppress(OSError):  # room for the next time, nothing more
             self._compact()
             self._sweep()
 
     def close(self) -> None:
-        """Give the descriptor back; the copy stays for the next time."""
+        """Give the descriptors back; the copy stays for the next time."""
         self._loaded = False
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+        fds = {self._fd, self._copies} - {-1}
+        self._fd = self._copies = -1
+        for fd in fds:
             with suppress(OSError):
                 self._sys.close(fd)
 
@@ -129,7 +149,7 @@ class Mirror:
     def _copy_from(self, source: int) -> str:
         self._count += 1
         copy = f"c{self._count}"
-        fd = self._sys.open(copy, _CREATE, 0o600, dir_fd=self._fd)
+        fd = self._sys.open(copy, _CREATE, 0o600, dir_fd=self._copies)
         with Handle(self._sys, fd):
             while chunk := self._sys.read(source, CHUNK):
                 write_all(self._sys, fd, chunk)
@@ -138,7 +158,10 @@ class Mirror:
     def _matches(self, fd: int, known: Entry) -> bool:
         if self._sys.fstat(fd).st_size != known.size:
             return False
-        with suppress(FileNotFoundError), Handle(self._sys, self._sys.open(known.copy, READ, dir_fd=self._fd)) as copy:
+        with (
+            suppress(FileNotFoundError),
+            Handle(self._sys, self._sys.open(known.copy, READ, dir_fd=self._copies)) as copy,
+        ):
             at = 0
             while chunk := self._sys.pread(fd, CHUNK, at):
                 if self._sys.pread(copy, len(chunk), at) != chunk:
@@ -153,62 +176,94 @@ class Mirror:
         if self._loaded:
             return
         if self._fd < 0:
-            state = self._disk.state.fd
-            with suppress(FileExistsError):
-                self._sys.mkdir(MIRROR, 0o700, dir_fd=state)
-            self._fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state)
-        self.manifest = self._load(None)
+            self._open_directories()
+        try:
+            self.manifest = self._load(None)
+        except RejectedError:  # nothing depends on it: it is made anew
+            self._sys.unlink(_LOG, dir_fd=self._fd)
+            self.manifest = self._load(None)
         self._compact()
         self._sweep()
         self._loaded = True  # last: an interrupt before is followed by loading it again
 
+    def _open_directories(self) -> None:
+        state = self._disk.state
+        for fd in (state.entry, state.fd):
+            with suppress(FileExistsError):
+                self._sys.mkdir(MIRROR, 0o700, dir_fd=fd)
+        self._fd = self._copies = self._sys.open(MIRROR, DIRECTORY, dir_fd=state.entry)
+        if state.fd != state.entry:
+            self._copies = -1
+            self._copies = self._sys.open(MIRROR, DIRECTORY, dir_fd=state.fd)
+
     def _load(self, limit: int | None) -> Manifest:
+        """The manifest as of that length, or of now. Raises `RejectedError` for one that is not ours."""
         manifest: Manifest = {}
         data = self._read_file(_LOG)[:limit]
-        self._end = 0
-        for part in frames(data, 0):
-            unpack(manifest, part.body)
-            self._end = part.end
+        keys = self._disk.state.keys
+        self._end, self._mac = 0, b""
+        found = read_header(keys, data)
+        if found is not None:
+            check_header(found, self._header_body())
+            self._end, self._mac = found.end, found.mac
+            for part in frames(keys, data, found.end, found.mac):
+                unpack(manifest, part.body)
+                self._end, self._mac = part.end, part.seal
         return manifest
+
+    def _header_body(self) -> bytes:
+        return header_body(_VERSION, self._disk.state.binding, IDLE)
+
+    def _packed(self, changed: Manifest, removed: list[str], *, first: bool) -> tuple[bytes, bytes]:
+        """A step as it stands in the file, behind a header if it is the first; and its MAC."""
+        keys = self._disk.state.keys
+        start, before = b"", self._mac
+        if first:
+            start, of = header(keys, self._header_body(), 0)
+            before = of.mac
+        data, mac = frame(keys, before, pack(changed, removed))
+        return start + data, mac
 
     def _advance(self, manifest: Manifest) -> None:
         changed = {path: e for path, e in manifest.items() if self.manifest.get(path) is not e}
         removed = [path for path in self.manifest if path not in manifest]
         if changed or removed:
-            data = frame(pack(changed, removed))
+            data, mac = self._packed(changed, removed, first=self._end == 0)
             fd = self._sys.open(_LOG, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=self._fd)
             with Handle(self._sys, fd):
                 done = 0
                 while done < len(data):
                     done += self._sys.pwrite(fd, data[done:], self._end + done)
             self._end += len(data)
+            self._mac = mac
         self.manifest = manifest
 
     def _compact(self) -> None:
         """Write the manifest as one step when its file has grown far beyond that."""
         if self._end > max(1_000_000, 600 * len(self.manifest)):
-            data = frame(pack(self.manifest, ()))
+            data, mac = self._packed(self.manifest, [], first=True)
             self._write_file(_LOG, data)
-            self._end = len(data)
+            self._end, self._mac = len(data), mac
 
     def _sweep(self) -> None:
         needed = {e.copy for e in self.manifest.values()}
-        for name in self._sys.names(self._fd):
-            if name[:1] == "c" and name[1:].isdigit():
+        for name in self._sys.names(self._copies):
+            if is_copy(name):
                 self._count = max(self._count, int(name[1:]))
                 if name not in needed:
                     with suppress(OSError):
-                        self._sys.unlink(name, dir_fd=self._fd)
+                        self._sys.unlink(name, dir_fd=self._copies)
 
     def _write_file(self, name: str, data: bytes) -> None:
         staged = self._disk.state.new_name("stage")
-        state = self._disk.state.fd
+        entry = self._disk.state.entry
         try:
-            with Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=state)) as fd:
+            with Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=entry)) as fd:
                 write_all(self._sys, fd, data)
-            self._sys.rename(staged, name, source_fd=state, target_fd=self._fd)
+            self._sys.rename(staged, name, source_fd=entry, target_fd=self._fd)
         except BaseException:
-            self._disk.state.purge(staged)
+            with suppress(OSError):
+                self._sys.unlink(staged, dir_fd=entry)
             raise
 
     def _read_file(self, name: str) -> bytes:
@@ -225,38 +280,57 @@ class Mirror:
 
         Else the paths that could not be put back, after all others were.
         """
-        state = self._disk.state.fd
-        try:
-            self._sys.stat(MARKER, dir_fd=state)
-        except (FileNotFoundError, NotADirectoryError):
+        state = self._disk.state
+        if not state.watched():
             return None
         self.close()
-        self._fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state)
-        limit = floor_of(self._read_file(_OPEN))
-        if limit is None:
-            raise JournalError(
-                f"The copy of {self._disk.root} is of another version; open it with the version that made it."
-            )
-        self.manifest = self._load(None)
-        if limit == _NOTHING:
+        self._open_directories()
+        try:
+            wanted = self._load_wanted()
+        except RejectedError as reason:
+            state.reject(MARKER, reason)
+            state.end(_PART)
+            self.manifest = {}
+            self.close()
+            return None
+        if wanted is None:
             self.commit()
             return None
-        end = self._end
-        wanted = self._load(limit)
-        self._end = end
         self._sweep_count()
         failed = self.restore(wanted)
         self.commit()
         return failed
 
+    def _load_wanted(self) -> Manifest | None:
+        """Load the manifest; the one that a crash goes back to, or None. Raises `RejectedError`."""
+        limit = self._limit()
+        self.manifest = self._load(None)
+        if limit == _NOTHING:
+            return None
+        end, mac = self._end, self._mac
+        wanted = self._load(limit)
+        if self._end != limit:
+            raise RejectedError("the list of copies is not as long as it says")
+        self._end, self._mac = end, mac
+        return wanted
+
+    def _limit(self) -> int:
+        """What the marker says. It has its name only when it is whole, so one that is cut off is not ours."""
+        state = self._disk.state
+        found = read_header(state.keys, self._read_file(_OPEN))
+        if found is None:
+            raise RejectedError("it is damaged")
+        check_header(found, header_body(_OPEN_VERSION, state.binding, state.transaction))
+        return found.floor
+
     def _sweep_count(self) -> None:
-        numbers = [int(name[1:]) for name in self._sys.names(self._fd) if name[:1] == "c" and name[1:].isdigit()]
+        numbers = [int(name[1:]) for name in self._sys.names(self._copies) if is_copy(name)]
         self._count = max(numbers, default=0)
 
     def restore(self, wanted: Manifest) -> list[str]:
         """Make the root what it was, whoever changed it; the paths that could not be put back, after all others."""
         current = Scan(self._disk, self.manifest, self._look, opened=wanted).run()
-        restored, failed = Restoration(self._disk, self._fd, current, wanted).run()
+        restored, failed = Restoration(self._disk, self._copies, current, wanted).run()
 
         def describe(path: str, at: int, name: str, info: os.stat_result, known: Entry | None) -> Entry:
             was = restored.get(path)

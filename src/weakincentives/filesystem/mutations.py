@@ -1,6 +1,6 @@
 """Changes to the root that can be undone: each is one system call, recorded before it happens.
 
-What was there before is kept as a hard link in the state directory (or moved there), never copied: the API never
+What was there before is kept as a hard link in the vault (or moved there), never copied: the API never
 writes in place, so the old inode stays as it was and going back is a rename.
 """
 
@@ -42,7 +42,7 @@ class Mutations:
                 if old is None:
                     self._log.record(Record("create", path, staged=staged, times=times))
                 else:
-                    self._keep(path, at, name, staged, times)
+                    self._keep(path, at, name, staged, times=times, old=old)
             self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
         except BaseException:
             self._log.withdraw(staged)
@@ -58,7 +58,8 @@ class Mutations:
         else:
             image = self._disk.state.new_name("image")
             mode = self._locked_mode(old)
-            self._log.record(Record("delete", path, image=image, inode=old.st_ino, mode=mode, times=times))
+            size = old.st_size if stat.S_ISREG(old.st_mode) else -1
+            self._log.record(Record("delete", path, "", "", image, old.st_ino, mode, times, size, old.st_mtime_ns))
             self._unlock_mode(name, at, mode)
             self._sys.rename(name, image, source_fd=at, target_fd=self._disk.state.fd)
         self._sync(at)
@@ -82,8 +83,11 @@ class Mutations:
         if to != at:
             self._sync(to)
 
-    def _keep(self, path: str, at: int, name: str, staged: str, times: tuple[tuple[str, int], ...]) -> None:
+    def _keep(
+        self, path: str, at: int, name: str, staged: str, *, times: tuple[tuple[str, int], ...], old: os.stat_result
+    ) -> None:
         state = self._disk.state
+        inode, size, mtime = old.st_ino, old.st_size, old.st_mtime_ns
         image = state.new_name("image")
         try:
             self._sys.link(name, image, source_fd=at, target_fd=state.fd)
@@ -91,11 +95,11 @@ class Mutations:
             if error.errno not in _NO_LINKS:
                 raise
             # No second name can be made: move the only one. For a moment nothing is at the path.
-            self._log.record(Record("delete", path, image=image, times=times))
+            self._log.record(Record("delete", path, "", "", image, inode, -1, times, size, mtime))
             self._sys.rename(name, image, source_fd=at, target_fd=state.fd)
             self._log.record(Record("create", path, staged=staged, times=times))
             return
-        self._log.record(Record("replace", path, staged=staged, image=image, times=times))
+        self._log.record(Record("replace", path, "", staged, image, inode, -1, times, size, mtime))
 
     def _remove_for_good(self, at: int, name: str, old: os.stat_result) -> None:
         if not stat.S_ISDIR(old.st_mode):

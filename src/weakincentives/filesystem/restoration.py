@@ -85,11 +85,11 @@ class Restoration:
     def _parent(self, path: str) -> tuple[Handle, str]:
         """The parent's handle, writable; its mode and time are set right at the end."""
         above = split(path)[0]
-        handle, name = self._disk.dirs.parent(path)
+        handle, name = self._disk.undo_dirs.parent(path)
         if above not in self._touched:
             self._touched.add(above)
             if os.geteuid() != 0 and self._sys.fstat(handle.fd).st_mode & 0o700 != 0o700 and above != ROOT:
-                upper, upper_name = self._disk.dirs.parent(above)
+                upper, upper_name = self._disk.undo_dirs.parent(above)
                 with upper as at:
                     self._sys.chmod(upper_name, 0o700, dir_fd=at)
         return handle, name
@@ -165,7 +165,7 @@ class Restoration:
         current = self._current.get(path)
         if path not in self._touched and current is not None and current.like(wanted):
             return
-        parent, name = self._disk.dirs.parent(path)  # of the root: itself, and "."
+        parent, name = self._disk.undo_dirs.parent(path)  # of the root: itself, and "."
         with parent as at:
             if path != ROOT and (current is None or current.xattrs != wanted.xattrs):
                 with Handle(self._sys, self._sys.open(name, DIRECTORY, dir_fd=at)) as fd:

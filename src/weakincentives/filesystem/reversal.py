@@ -2,17 +2,20 @@
 
 | operation | happened exactly when | else |
 |---|---|---|
-| create, replace | what was staged is gone from the state directory | nothing at the path is touched |
-| delete | the image is in the state directory | nothing |
+| create, replace | what was staged is gone from the vault | nothing at the path is touched |
+| delete | the image is in the vault | nothing |
 | move | the recorded inode is at the target | nothing |
 
 A record is undone on its own, newest first, and leaves the journal once that is done. So undoing must cope with two
 states only: the change happened, or it did not (yet, or any more). It may crash and run again at any point.
+
+After a crash an image must also be the file that was written down: another inode is not put back.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import stat
 from contextlib import suppress
 from typing import Final, final
@@ -21,6 +24,8 @@ from .confine import Handle
 from .disk import Disk
 from .journal import Record
 from .paths import join, split
+
+_log = logging.getLogger(__name__)
 
 _IN_THE_WAY: Final = {errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST}
 
@@ -36,7 +41,7 @@ class Reversal:
         self._sys = disk.sys
 
     def undo(self, record: Record) -> list[str]:
-        """Undo the change if it happened; names in the state directory to be purged once the record is cut."""
+        """Undo the change if it happened; names in the vault to be purged once the record is cut."""
         match record.operation:
             case "create" | "replace":
                 if self.is_there(record.staged, self._disk.state.fd):
@@ -53,6 +58,24 @@ class Reversal:
             self._set_time(path, when)
         return trash
 
+    def is_authentic(self, record: Record) -> bool:
+        """Whether the image, if there is one, is what was written down; one that is not stays where it is.
+
+        One that was changed since is put back nevertheless: it is the same file, and other programs write in place.
+        """
+        try:
+            found = self._sys.stat(record.image, dir_fd=self._disk.state.fd) if record.image else None
+        except FileNotFoundError:
+            found = None
+        if found is None:
+            return True
+        if found.st_ino != record.inode:
+            _log.warning("%a in %s is not restored: its image is another file", record.path, self._disk.root)
+            return False
+        if record.size >= 0 and (found.st_size, found.st_mtime_ns) != (record.size, record.mtime):
+            _log.warning("%a in %s was changed by another program before it was kept", record.path, self._disk.root)
+        return True
+
     def is_there(self, name: str, at: int) -> bool:
         """Whether something has that name in the directory."""
         try:
@@ -63,7 +86,7 @@ class Reversal:
 
     def _discard(self, path: str) -> list[str]:
         try:
-            parent, name = self._disk.dirs.parent(path)
+            parent, name = self._disk.undo_dirs.parent(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
         with parent as at:
@@ -97,7 +120,7 @@ class Reversal:
 
     def _move_back(self, record: Record) -> None:
         try:
-            parent, name = self._disk.dirs.parent(record.target)
+            parent, name = self._disk.undo_dirs.parent(record.target)
         except (FileNotFoundError, NotADirectoryError):
             return
         with parent as at:
@@ -117,18 +140,18 @@ class Reversal:
     def _parent_again(self, path: str) -> tuple[Handle, str]:
         """The parent's handle; one that another program removed meanwhile is made again."""
         with suppress(FileNotFoundError):
-            return self._disk.dirs.parent(path)
+            return self._disk.undo_dirs.parent(path)
         made = ""
         for part in split(path)[0].split("/"):
-            with self._disk.dirs.directory(made or ".") as at, suppress(FileExistsError):
+            with self._disk.undo_dirs.directory(made or ".") as at, suppress(FileExistsError):
                 self._sys.mkdir(part, dir_fd=at)
             made = join(made or ".", part)
-        return self._disk.dirs.parent(path)
+        return self._disk.undo_dirs.parent(path)
 
     def _set_mode(self, record: Record) -> None:
         """Make the directory write-protected again, if it is still the recorded one."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            parent, name = self._disk.dirs.parent(record.path)
+            parent, name = self._disk.undo_dirs.parent(record.path)
             with parent as at:
                 if self._sys.stat(name, dir_fd=at).st_ino == record.inode:
                     self._sys.chmod(name, record.mode, dir_fd=at)
@@ -136,7 +159,7 @@ class Reversal:
     def _set_time(self, path: str, when: int) -> None:
         # Somebody else's directory that we may write to but not date: everything but its time is right.
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            parent, name = self._disk.dirs.parent(path)
+            parent, name = self._disk.undo_dirs.parent(path)
             with parent as at:
                 self._sys.utime(name, (self._sys.stat(name, dir_fd=at).st_atime_ns, when), dir_fd=at)
 

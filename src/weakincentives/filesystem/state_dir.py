@@ -1,77 +1,109 @@
-"""The folder that keeps what is needed to go back: beside the root where possible, else hidden in it.
+"""What is needed to go back: instructions in the user's private directory, and kept files in the root's vault.
 
-It holds `lock`, `journal` and files named after what they are for; nothing else in it is ever touched. Its mode
-is 0700 and it is on the root's own filesystem, so that moving things in and out is one step.
+The *entry* is a directory in the private one. It holds `journal`, `mirror/` and `root`, which says where the vault is.
+The *vault* holds what was there before: images of old files, staged and discarded ones, and `tx`, the number of the
+open transaction. It is on the root's own filesystem, so that moving things in and out is one step. Where the private
+directory is there, too, both are the same directory. Nothing in a vault is ever read as an instruction.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import logging
 import os
 import re
-import stat
-import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
-from ..errors import JournalError
-from .syscalls import DIRECTORY, Syscalls
+from .frames import Authenticator
+from .removal import remove
+from .syscalls import Syscalls
 
-HIDDEN: Final = ".wink"
-"""Its name inside a root that has no place beside it."""
+_log = logging.getLogger(__name__)
 
 MIRROR: Final = "mirror"
 MARKER: Final = f"{MIRROR}/open"
-"""What `watch="scan"` keeps there."""
+"""What `watch="scan"` keeps in the entry."""
 
-_LOCK: Final = "lock"
+JOURNAL: Final = "journal"
+RECORD: Final = "root"
+TX: Final = "tx"
+IDLE: Final = bytes(16)
+"""What `tx` holds while no transaction is open."""
+
 _ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
-_UNUSABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A place where the state directory may be: a name in a directory that is given by path."""
+class Binding(NamedTuple):
+    """What a journal or manifest belongs to; another root or vault never has the same."""
 
-    parent: str
-    name: str
-    inside: bool
-
-    @property
-    def path(self) -> str:
-        """For messages."""
-        return os.path.join(self.parent, self.name)  # noqa: PTH118 - text for messages
-
-
-def spots(root: str) -> tuple[Spot, ...]:
-    """Where to look, the preferred one first."""
-    parent, name = os.path.split(root)
-    inside = Spot(root, HIDDEN, inside=True)
-    if not name or len(os.fsencode(name)) > 240:
-        return (inside,)
-    return Spot(parent, f".{name}.wink", inside=False), inside
+    root_inode: int
+    root_born: int
+    vault: str
+    vault_inode: int
+    vault_born: int
 
 
 @final
 class StateDir:
-    """One opened state directory. Holds its descriptors until `close`.
+    """The opened entry and vault of one root. Holds its descriptors until `close`; its caller holds the root's lock.
 
-    `lock` and `unlock` exclude every other process and every other object of this one.
+    Attributes:
+        fd: the vault.
+        entry: the private entry; the same descriptor where they are one directory.
+        keys: authenticates what is written to the entry.
+        binding: what that belongs to.
+        path: of the vault, for messages.
+        inside: whether the vault is inside the root.
+        lasting: whether another process could find it again. If not, there is nobody to recover anything.
     """
 
-    __slots__ = ("_count", "_lock_fd", "_prefix", "_root_fd", "_sys", "fd", "spot")
+    __slots__ = (
+        "_count",
+        "_durable",
+        "_holders",
+        "_prefix",
+        "_random",
+        "_sys",
+        "_tx",
+        "_tx_fd",
+        "binding",
+        "entry",
+        "fd",
+        "inside",
+        "keys",
+        "lasting",
+        "path",
+    )
 
-    def __init__(self, sys: Syscalls, root_fd: int, fd: int, spot: Spot) -> None:
+    def __init__(
+        self,
+        sys: Syscalls,
+        entry: int,
+        fd: int,
+        tx_fd: int,
+        *,
+        key: bytes,
+        binding: Binding,
+        path: str,
+        inside: bool,
+        lasting: bool,
+        durable: bool,
+    ) -> None:
         self._sys = sys
-        self._root_fd = root_fd
+        self.entry = entry
         self.fd = fd
-        self.spot = spot
-        self._lock_fd = -1
+        self._tx_fd = tx_fd
+        self.keys = Authenticator(key)
+        self.binding = binding
+        self.path = path
+        self.inside = inside
+        self.lasting = lasting
+        self._durable = durable
+        self._holders: set[str] = set()
+        self._tx = IDLE
         self._prefix = os.urandom(6).hex()
+        self._random = os.urandom(8)
         self._count = 0
 
     def new_name(self, what: str) -> str:
@@ -82,255 +114,109 @@ class StateDir:
     def watched(self) -> bool:
         """Whether a transaction that watches other programs is open, or was left open."""
         try:
-            self._sys.stat(MARKER, dir_fd=self.fd)
+            self._sys.stat(MARKER, dir_fd=self.entry)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
-    # --- one writer
+    def vanished(self) -> bool:
+        """Whether another process removed it, having found nothing in it that was needed."""
+        return self._sys.fstat(self._tx_fd).st_nlink == 0
 
-    def lock(self, patience: float) -> bool:
-        """Exclude all others, waiting up to `patience` seconds; False when the directory is gone meanwhile.
+    # --- the open transaction: its number is in the vault, and in the header of what can undo it
 
-        Raises `JournalError` naming the process that has it.
+    def begin(self, holder: str) -> bytes:
+        """The number of the open transaction, a new one where there is none. `holder` keeps it until `end`."""
+        if not self._holders:
+            self._count += 1
+            tx = self._random + self._count.to_bytes(8, "big")  # never used before, and takes no system call
+            self._sys.pwrite(self._tx_fd, tx, 0)
+            if self._durable:
+                self._sys.fsync(self._tx_fd)
+            self._tx = tx
+        self._holders.add(holder)
+        return self._tx
+
+    def end(self, holder: str) -> None:
+        """The holder's part is committed or undone; with the last one, so is the transaction.
+
+        What was committed before it stays so when this fails: the number only keeps old journals from being used again,
+        and the next transaction replaces it.
         """
-        if self._lock_fd < 0:
-            try:
-                self._lock_fd = self._sys.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=self.fd)
-            except FileNotFoundError:
-                return False
-        deadline: float | None = None
-        while True:
-            try:
-                self._sys.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                now = time.monotonic()
-                deadline = now + patience if deadline is None else deadline
-                if now >= deadline:
-                    raise JournalError(self._held()) from None
-                time.sleep(0.002)
-            except OSError as error:
-                raise JournalError(
-                    f"{self.spot.path} cannot be locked ({error.strerror}); use a local filesystem."
-                ) from error
-        if self._sys.fstat(self._lock_fd).st_nlink > 0:
-            return True
-        self.unlock()
-        return False
+        self._holders.discard(holder)
+        if not self._holders:
+            self._tx = IDLE
+            with suppress(OSError):
+                self._sys.pwrite(self._tx_fd, IDLE, 0)
 
-    def unlock(self) -> None:
-        """Let others write; without the lock it does nothing."""
-        if self._lock_fd >= 0:
-            with suppress(OSError):  # locking again while it is held does no harm
-                self._sys.flock(self._lock_fd, fcntl.LOCK_UN)
+    def adopt(self, holders: Collection[str]) -> None:
+        """Take over the transaction that another process left, of which these parts are there."""
+        self._tx = self._sys.pread(self._tx_fd, len(IDLE), 0)
+        self._holders = set(holders)
 
-    def _held(self) -> str:
-        holder = _holder(self._sys.fstat(self._lock_fd).st_ino)
-        if holder == os.getpid():
-            who = "another HostFilesystem of this process"
-        else:
-            who = f"process {holder}" if holder else "another process"
-        return (
-            f"{who} has a transaction open on {self.spot.path}; one writer at a time. "
-            "Wait until it is over, or give each its own root."
-        )
+    @property
+    def transaction(self) -> bytes:
+        """The number of the open transaction."""
+        return self._tx
 
     # --- cleaning
 
     def purge(self, name: str) -> None:
         """Remove a file or tree of ours; what cannot be removed now goes when the root is next opened."""
         with suppress(OSError):
-            self._remove(name)
+            remove(self._sys, self.fd, name, self.new_name)
 
     def sweep(self, kept: Collection[str] = ()) -> None:
         """Remove all that a crash left; only with the lock held. `kept` are the names that the journal needs."""
         for name in self._sys.names(self.fd):
             if _ours(name) and name not in kept:
                 self.purge(name)
+        if self.entry != self.fd:
+            for name in self._sys.names(self.entry):
+                if _ours(name):
+                    with suppress(OSError):
+                        self._sys.unlink(name, dir_fd=self.entry)
 
-    def _remove(self, name: str) -> None:
-        """Without recursion, as others may have nested the tree very deeply: directories come up here first."""
-        pending = [name]
-        while pending:
-            name = pending.pop()
-            try:
-                self._sys.unlink(name, dir_fd=self.fd)
-            except FileNotFoundError:
-                pass
-            except IsADirectoryError:
-                pending += self._remove_directory(name)
+    def reject(self, name: str, reason: object) -> None:
+        """Put a file of the entry aside: nothing is undone by it. The images stay, for who wants to look at them."""
+        aside = f"rejected-{os.urandom(6).hex()}"
+        plain = name.rpartition("/")[2]
+        for found in self._sys.names(self.fd):
+            if found.startswith("image-") and _ours(found):
+                self.put_aside(found)
+        self._sys.rename(name, f"{aside}-{plain}", source_fd=self.entry, target_fd=self.entry)
+        _log.warning(
+            "Nothing was undone in the root of %s, although a transaction seems to have been left open: its %s is not "
+            "used, because %s. It was put aside as %s-%s.",
+            self.path,
+            plain,
+            reason,
+            aside,
+            plain,
+        )
 
-    def _remove_directory(self, name: str) -> list[str]:
-        """Empty and remove it; the new names of the directories that were in it."""
-        raised: list[str] = []
+    def put_aside(self, image: str) -> None:
+        """Keep an image that is not used: it may be the only copy of something."""
+        self._sys.rename(image, f"rejected-{image}", source_fd=self.fd, target_fd=self.fd)
+
+    def is_empty(self) -> bool:
+        """Whether nothing in it is needed any more; what a crash left is removed first."""
         try:
-            self._empty(name, raised)
-        except PermissionError:
-            self._sys.chmod(name, 0o700, dir_fd=self.fd)  # ours alone by now, and it was write-protected
-            self._empty(name, raised)
-        self._sys.rmdir(name, dir_fd=self.fd)
-        return raised
-
-    def _empty(self, name: str, raised: list[str]) -> None:
-        fd = self._sys.open(name, DIRECTORY, dir_fd=self.fd)
-        try:
-            for child in self._sys.names(fd):
-                try:
-                    self._sys.unlink(child, dir_fd=fd)
-                except IsADirectoryError:
-                    raised.append(self._raise(child, fd))
-        finally:
-            self._sys.close(fd)
-
-    def _raise(self, child: str, fd: int) -> str:
-        trash = self.new_name("trash")
-        try:
-            self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
-        except PermissionError:
-            self._sys.chmod(child, 0o700, dir_fd=fd)
-            self._sys.rename(child, trash, source_fd=fd, target_fd=self.fd)
-        return trash
-
-    # --- the end
-
-    def close(self, *, remove: bool = False) -> None:
-        """Give the descriptors back; with `remove` and nobody else in it, the directory goes, too."""
-        if remove:
-            with suppress(OSError):
-                self._remove_self()
-        fds, self._lock_fd, self.fd = (self._lock_fd, self.fd), -1, -1
-        for fd in fds:
-            if fd >= 0:
-                self._sys.close(fd)
-
-    def forget(self) -> None:
-        """In a forked child: the lock is the parent's, and must not outlive it here."""
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
-
-    def _remove_self(self) -> None:
-        if not self.lock(0.0):
-            return
-        try:
-            if self._sys.stat("journal", dir_fd=self.fd).st_size > 0:
-                return
-            self._sys.unlink("journal", dir_fd=self.fd)
+            if self._sys.stat(JOURNAL, dir_fd=self.entry).st_size > 0:
+                return False
         except FileNotFoundError:
             pass
         self.sweep()
-        if self._sys.names(self.fd) != [_LOCK]:
-            return
-        self._sys.unlink(_LOCK, dir_fd=self.fd)
-        parent = _open_parent(self._sys, self._root_fd, self.spot)
-        try:
-            before = self._sys.fstat(parent)
-            self._sys.rmdir(self.spot.name, dir_fd=parent)
-            if self.spot.inside:
-                self._sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=parent)
-        finally:
-            self._sys.close(parent)
+        names = {*self._sys.names(self.fd), *self._sys.names(self.entry)}
+        return names <= {JOURNAL, RECORD, TX}
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        fds = {self._tx_fd, self.fd, self.entry}
+        self._tx_fd = self.fd = self.entry = -1
+        for fd in fds:
+            with suppress(OSError):
+                self._sys.close(fd)
 
 
-def must_hide(sys: Syscalls, root_fd: int, root: str) -> bool:
-    """Whether there is no place beside the root, so that it would be inside."""
-    spot = spots(root)[0]
-    if spot.inside:
-        return True
-    try:
-        parent = _open_parent(sys, root_fd, spot)
-    except OSError:
-        return True
-    try:
-        return not sys.access(".", os.W_OK, dir_fd=parent) and not sys.access(spot.name, os.W_OK, dir_fd=parent)
-    finally:
-        sys.close(parent)
-
-
-def find(sys: Syscalls, root_fd: int, spot: Spot) -> StateDir | None:
-    """The state directory that is there already, or None; never makes anything."""
-    try:
-        parent = _open_parent(sys, root_fd, spot)
-    except OSError:
-        return None
-    try:
-        return _enter(sys, root_fd, parent, spot)
-    except OSError:
-        return None
-    finally:
-        sys.close(parent)
-
-
-def make(sys: Syscalls, root_fd: int, root: str, *, durable: bool = False) -> StateDir:
-    """The state directory, made where there is none.
-
-    Raises `PermissionError` when no place can be written.
-    """
-    for spot in spots(root):
-        try:
-            return _make(sys, root_fd, spot, durable=durable)
-        except OSError as error:
-            if error.errno not in _UNUSABLE or spot.inside:
-                raise
-    raise AssertionError("unreachable: the last spot is inside")
-
-
-def _make(sys: Syscalls, root_fd: int, spot: Spot, *, durable: bool) -> StateDir:
-    parent = _open_parent(sys, root_fd, spot)
-    try:
-        before = sys.fstat(parent)
-        with suppress(FileExistsError):
-            sys.mkdir(spot.name, 0o700, dir_fd=parent)
-            if spot.inside:  # the root looks as it did
-                sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=parent)
-        if durable:
-            sys.fsync(parent)
-        return _enter(sys, root_fd, parent, spot)
-    finally:
-        sys.close(parent)
-
-
-def _open_parent(sys: Syscalls, root_fd: int, spot: Spot) -> int:
-    """The directory that holds the spot; refused when moving between it and the root would be no single step."""
-    if spot.inside:
-        return sys.open(".", DIRECTORY, dir_fd=root_fd)
-    parent = sys.open(spot.parent, DIRECTORY)
-    if sys.fstat(parent).st_dev != sys.fstat(root_fd).st_dev or _mount(parent) != _mount(root_fd):
-        sys.close(parent)
-        raise OSError(errno.EPERM, "on another filesystem", spot.path)
-    return parent
-
-
-def _enter(sys: Syscalls, root_fd: int, parent: int, spot: Spot) -> StateDir:
-    fd = sys.open(spot.name, DIRECTORY, dir_fd=parent)
-    found = sys.fstat(fd)
-    root = sys.fstat(root_fd)
-    if found.st_dev != root.st_dev or found.st_uid not in {os.geteuid(), root.st_uid}:
-        sys.close(fd)
-        raise OSError(errno.EPERM, "not ours", spot.path)
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        sys.fchmod(fd, 0o700)
-    return StateDir(sys, root_fd, fd, spot)
-
-
-def _mount(fd: int) -> str:
-    """Which mount it is in: bind mounts share a device, yet nothing can be renamed between them."""
-    with suppress(OSError):
-        for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
-            if line.startswith("mnt_id:"):
-                return line
-    return ""
-
-
-def _holder(inode: int) -> int:
-    """The process that holds the lock, or 0 where the kernel does not tell."""
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if "FLOCK" in fields and "->" not in fields and fields[5].endswith(f":{inode}"):
-                return int(fields[4])
-    return 0
-
-
-__all__ = ["HIDDEN", "MARKER", "MIRROR", "Spot", "StateDir", "find", "make", "must_hide", "spots"]
+__all__ = ["IDLE", "JOURNAL", "MARKER", "MIRROR", "RECORD", "TX", "Binding", "StateDir"]

@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from struct import unpack_from
 from typing import Any, Final
 
 DIRECTORY: Final = os.O_DIRECTORY | os.O_CLOEXEC
@@ -19,6 +20,11 @@ HANDLE: Final = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 
 _OPENAT2: Final = 437  # the same on every architecture that has it, except alpha
 _RESOLVE: Final = 0x08 | 0x04 | 0x02  # BENEATH | NO_SYMLINKS | NO_MAGICLINKS
+_NO_XDEV: Final = 0x01
+
+_EMPTY_PATH: Final = 0x1000
+_BIRTH: Final = 0x800  # of statx: which field is asked for, and whether it was filled
+_BIRTH_AT: Final = 80  # where that field is in the 256 bytes of the answer
 
 
 class _OpenHow(ctypes.Structure):
@@ -45,9 +51,9 @@ class Syscalls:
         """A descriptor, always close-on-exec and never through a symlink in the last part."""
         return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
 
-    def open_beneath(self, root: int, path: str, flags: int) -> int:
-        """`openat2` that refuses symlinks in every part and everything above `root`."""
-        return _openat2(root, path, flags | os.O_CLOEXEC)
+    def open_beneath(self, root: int, path: str, flags: int, *, one_disk: bool = False) -> int:
+        """`openat2` that refuses symlinks in every part and everything above `root`; and other disks, if asked to."""
+        return _openat2(root, path, flags | os.O_CLOEXEC, _RESOLVE | _NO_XDEV if one_disk else _RESOLVE)
 
     def close(self, fd: int) -> None:
         """Give the descriptor back."""
@@ -103,6 +109,10 @@ class Syscalls:
     def fstat(self, fd: int) -> os.stat_result:
         """What the descriptor is."""
         return os.fstat(fd)
+
+    def born(self, fd: int) -> int:
+        """When it was made (ns), which tells it from another that got its inode number later; 0 if nobody knows."""
+        return _born(fd)
 
     def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
         """What the name is, without following it."""
@@ -237,10 +247,10 @@ def _load_syscall() -> Callable[..., int]:
 _syscall: Callable[..., int] | None = _load_syscall() if sys.platform == "linux" else None
 
 
-def _openat2(root: int, path: str, flags: int) -> int:
+def _openat2(root: int, path: str, flags: int, resolve: int = _RESOLVE) -> int:
     if _syscall is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    how = _OpenHow(flags, 0, _RESOLVE)
+    how = _OpenHow(flags, 0, resolve)
     name = os.fsencode(path)
     code = errno.EAGAIN
     # EAGAIN: something was renamed while the kernel looked, so it cannot be sure; it asks to try again.
@@ -252,6 +262,19 @@ def _openat2(root: int, path: str, flags: int) -> int:
         if code not in {errno.EAGAIN, errno.EINTR}:
             break
     raise OSError(code, os.strerror(code), path)
+
+
+_statx: Any = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+
+
+def _born(fd: int) -> int:
+    if _statx is None:  # not Linux, or an old C library
+        return int(getattr(os.fstat(fd), "st_birthtime", 0) * 1_000_000_000)
+    answer = ctypes.create_string_buffer(256)
+    if _statx(fd, b"", _EMPTY_PATH, _BIRTH, answer) != 0 or not int.from_bytes(answer.raw[:4], sys.byteorder) & _BIRTH:
+        return 0
+    seconds, nanoseconds = unpack_from("qI", answer.raw, _BIRTH_AT)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
 def _kernel_has_openat2() -> bool:

@@ -302,14 +302,17 @@ class UndoLog:
         found = self._disk.journal.load()
         try:
             for span, record in reversed(found):
-                self._reversal.undo(record)
+                if self._reversal.is_authentic(record):
+                    self._reversal.undo(record)
+                else:
+                    self._disk.state.put_aside(record.image)
                 self._disk.journal.cut(span.start)
             self._disk.journal.cut(0)
             self._disk.journal.sync()
         except OSError as error:
             raise JournalError(
                 f"{self._disk.root} was left in the middle of a transaction, and going back failed ({error}). "
-                f"Nothing is lost: it is kept in {self._disk.state.spot.path}. Remove the cause and open it again."
+                f"Nothing is lost: it is kept in {self._disk.state.path}. Remove the cause and open it again."
             ) from error
         self._disk.state.sweep()
         if found:

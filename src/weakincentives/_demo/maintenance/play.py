@@ -114,7 +114,7 @@ def _checks(root: Path, session: Session, watch: _Watch) -> list[tuple[str, bool
     green = run_project_tests(root)
     told = Counter(event.tool_name for event in events)
     same_tests = all(left.get(path) == text for path, text in BROKEN.items() if path.startswith("tests/"))
-    journals = [path.name for path in (*root.iterdir(), *root.parent.iterdir()) if path.name.endswith(".wink")]
+    journals = [path.name for path in (*root.iterdir(), *root.parent.iterdir()) if ".wink" in path.name]
     return [
         (f"the tests pass now: {green.render().splitlines()[0]}", green.green),
         ("the tests themselves are untouched", same_tests),

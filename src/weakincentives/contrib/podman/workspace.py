@@ -120,7 +120,12 @@ class Workspace:
                     os.chown(folder, *self.user)
             self.root = folder.resolve()
             self._take_owner()
-            self._host = HostFilesystem(self.root, watch="scan", owner=None if self.rootless else self.user)
+            self._host = HostFilesystem(
+                self.root,
+                watch="scan",
+                owner=None if self.rootless else self.user,
+                state_dir=None if self._parent is None else self._parent / "state",  # goes with the folder
+            )
             self._check_journal()
             for path, content in files.items():
                 self.host.write(path, content)

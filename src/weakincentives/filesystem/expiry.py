@@ -1,0 +1,56 @@
+"""Entries of roots that are long gone: they go by themselves, unless something in them could still be undone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .frames import Authenticator
+from .private_dir import PrivateDir
+from .removal import remove
+from .root_record import SAME, read_record
+from .state_dir import JOURNAL, MARKER
+from .syscalls import DIRECTORY, Syscalls
+
+_log = logging.getLogger(__name__)
+
+KEPT_FOR: Final = 30 * 24 * 3600
+"""Seconds for which nothing in an entry must have changed: its root may only be unmounted."""
+
+
+def remove_expired(sys: Syscalls, home: PrivateDir) -> None:
+    """Remove old entries without an open transaction whose root is not there any more. Raises nothing."""
+    with suppress(OSError):
+        for name in sys.names(home.roots):
+            with suppress(OSError):
+                if time.time() - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(sys, home, name):
+                    remove(sys, home.roots, name, _trash)
+                    _log.info("Removed the undo state of a root that is gone: %s/roots/%s", home.path, name)
+
+
+def _is_gone(sys: Syscalls, home: PrivateDir, name: str) -> bool:
+    entry = sys.open(name, DIRECTORY, dir_fd=home.roots)
+    try:
+        record = read_record(sys, entry, Authenticator(home.root_key(name)))
+        if record is None or record.vault != SAME or Path(record.path).exists():
+            return False
+        with suppress(FileNotFoundError):
+            if sys.stat(JOURNAL, dir_fd=entry).st_size > 0:
+                return False
+        with suppress(FileNotFoundError, NotADirectoryError):
+            sys.stat(MARKER, dir_fd=entry)
+            return False
+        return not any(found.startswith("rejected-") for found in sys.names(entry))
+    finally:
+        sys.close(entry)
+
+
+def _trash(what: str) -> str:
+    return f"{what}-{os.urandom(8).hex()}"
+
+
+__all__ = ["KEPT_FOR", "remove_expired"]

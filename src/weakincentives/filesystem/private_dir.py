@@ -1,0 +1,207 @@
+"""The user's private directory: the only place from which instructions to undo something are ever read.
+
+It holds `key`, 32 random bytes that everything in it is authenticated with, and `roots/`, with one entry for each root
+that has something to undo. It is used only where no other user can change it: the directory and its entries are ours
+and closed to others, and so is the way to it (the rule of sshd: every directory above belongs to us or to root, and is
+writable by nobody else unless it is sticky).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+_KEY_SIZE: Final = 32
+_OVERFLOW: Final = 65534
+"""Who owns what the user namespace of a container does not know; there it cannot be anybody inside."""
+
+_OPEN: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NotPrivateError(Exception):
+    """There is no private directory, or others could change it; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDir:
+    """An opened private directory. Kept open, and shared, until the process ends.
+
+    Attributes:
+        path: where it is, without symlinks.
+        roots: a descriptor of the directory of entries.
+        key: the secret that everything in it is authenticated with.
+    """
+
+    path: str
+    roots: int
+    key: bytes
+
+    def name(self, inode: int, born: int) -> str:
+        """The name of a root's entry; it says nothing about the root to who does not know the key."""
+        return blake2b(f"{inode}:{born}".encode(), key=self.key, salt=_machine(), digest_size=16).hexdigest()
+
+    def root_key(self, name: str) -> bytes:
+        """The key of one entry."""
+        return blake2b(name.encode(), key=self.key, digest_size=32).digest()
+
+
+def location(state_dir: str | os.PathLike[str] | None) -> str:
+    """Where it is or would be: what is given, else `$XDG_STATE_HOME/wink`, else `~/.local/state/wink`.
+
+    Raises `NotPrivateError` when there is no home.
+    """
+    if state_dir is not None:
+        return os.path.realpath(state_dir)
+    given = os.environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(given):  # noqa: PTH117 - text; the specification has relative ones ignored
+        return os.path.realpath(given + "/wink")
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where this does not
+    if not os.path.isabs(home):  # noqa: PTH117
+        raise NotPrivateError("there is no home directory")
+    return os.path.realpath(home + "/.local/state/wink")
+
+
+def find(path: str) -> PrivateDir | None:
+    """The directory, or None where there is none yet. Never makes anything; raises `NotPrivateError`."""
+    known = _known(path)
+    if known is not None:
+        return known
+    try:
+        return _enter(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise NotPrivateError(f"{path} cannot be opened ({error.strerror})") from error
+
+
+def make(path: str) -> PrivateDir:
+    """The directory, made where there is none; raises `NotPrivateError`. Two processes may do this at once."""
+    known = _known(path)
+    if known is not None:
+        return known
+    try:
+        _make_directories(path)
+        _make_key(path)
+        return _enter(path)
+    except OSError as error:
+        raise NotPrivateError(f"{path} cannot be made or opened ({error.strerror})") from error
+
+
+def on_disk(path: str) -> str:
+    """A directory on the disk where it is or would be made; raises `NotPrivateError` where it could not be private."""
+    if find(path) is not None:
+        return path
+    while not Path(path).is_dir() and path != "/":
+        path = str(Path(path).parent)
+    for above in (path, *map(str, Path(path).parents)):
+        _check_above(above)
+    if not os.access(path, os.W_OK):
+        raise NotPrivateError(f"{path} cannot be written")
+    return path
+
+
+_opened: dict[tuple[str, int], PrivateDir] = {}
+
+
+def _known(path: str) -> PrivateDir | None:
+    """The one that is open already, unless it was replaced since."""
+    found = _opened.get((path, os.geteuid()))
+    if found is not None:
+        with suppress(OSError):
+            now = os.stat(path + "/roots", follow_symlinks=False)  # noqa: PTH116
+            then = os.fstat(found.roots)
+            if (now.st_ino, now.st_dev) == (then.st_ino, then.st_dev):
+                return found
+        _opened.pop((path, os.geteuid()), None)
+    return None
+
+
+def _enter(path: str) -> PrivateDir:
+    fd = os.open(path, _OPEN)
+    try:
+        for above in Path(path).parents:
+            _check_above(str(above))
+        check_private(os.fstat(fd), path)
+        key = _read_key(fd, path)
+        roots = os.open("roots", _OPEN, dir_fd=fd)
+    finally:
+        os.close(fd)
+    try:
+        check_private(os.fstat(roots), path + "/roots")
+    except BaseException:
+        os.close(roots)
+        raise
+    found = _opened[path, os.geteuid()] = PrivateDir(path, roots, key)
+    return found
+
+
+def _check_above(path: str) -> None:
+    found = os.stat(path)  # noqa: PTH116 - the path has no symlinks
+    if found.st_uid not in {0, os.geteuid(), _OVERFLOW}:
+        raise NotPrivateError(f"{path} belongs to another user")
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        raise NotPrivateError(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})")
+
+
+def check_private(found: os.stat_result, path: str) -> None:
+    """Raise `NotPrivateError` unless it is ours, and closed to all others."""
+    if found.st_uid != os.geteuid():
+        raise NotPrivateError(f"{path} belongs to another user")
+    if found.st_mode & 0o077:
+        raise NotPrivateError(f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):o}, must be 700)")
+
+
+def _read_key(fd: int, path: str) -> bytes:
+    key = os.open("key", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+    try:
+        found = os.fstat(key)
+        content = os.read(key, _KEY_SIZE + 1) if stat.S_ISREG(found.st_mode) else b""
+    finally:
+        os.close(key)
+    check_private(found, path + "/key")
+    if len(content) != _KEY_SIZE:
+        raise NotPrivateError(f"{path}/key is damaged: it must be {_KEY_SIZE} bytes")
+    return content
+
+
+def _make_directories(path: str) -> None:
+    missing = [path + "/roots", path]
+    while not Path(missing[-1]).parent.is_dir():
+        missing.append(str(Path(missing[-1]).parent))
+    for each in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(each, 0o700)  # noqa: PTH102
+
+
+def _make_key(path: str) -> None:
+    """Complete before it has its name, and never replaced: `link` fails where another process was quicker."""
+    key = path + "/key"
+    if os.path.lexists(key):
+        return
+    draft = f"{key}-{os.urandom(8).hex()}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            os.write(fd, os.urandom(_KEY_SIZE))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        with suppress(FileExistsError):
+            os.link(draft, key)
+    finally:
+        os.unlink(draft)  # noqa: PTH108
+
+
+def _machine() -> bytes:
+    """What tells this machine from others whose disk is a copy of the same image, where there is such a thing."""
+    with suppress(OSError, ValueError):
+        return bytes.fromhex(Path("/etc/machine-id").read_text().strip())[:16]
+    return b""
+
+
+__all__ = ["NotPrivateError", "PrivateDir", "check_private", "find", "location", "make", "on_disk"]
