@@ -238,7 +238,7 @@ def test_a_block_begun_by_a_handler_that_was_given_up_on(fs: Any, by_handle: boo
     def slow(params: Text, *, context: Any) -> ToolResult[str]:
         go.wait(WAIT)
         try:
-            with transaction(*((context.session, context.resources) if by_handle else (session,))):
+            with transaction(context.session, context.resources) if by_handle else transaction(session):
                 pass
         except BaseException as error:
             raised.append(error)

@@ -20,7 +20,10 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("sk_live_", "sk_test_", "rk_live_", "rk_test_", "pk_live_", "pk_test_"), r"[A-Za-z0-9]{16,200}+"),
     (("sk-", "pk-", "rk-", "sk_", "pk_", "rk_"), rf"(?:{_DIGIT}{_W}{{12,400}}+|{_RUN})"),
     (("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"), rf"(?:{_DIGIT}{_W}{{12,300}}+|{_RUN})"),
-    (("glpat-", "glptt-", "gldt-", "glrt-", "glcbt-", "glagent-", "glsoat-", "glft-"), rf"(?:{_DIGIT}{_W}{{12,300}}+|{_RUN})"),
+    (
+        ("glpat-", "glptt-", "gldt-", "glrt-", "glcbt-", "glagent-", "glsoat-", "glft-"),
+        rf"(?:{_DIGIT}{_W}{{12,300}}+|{_RUN})",
+    ),
     (("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "xoxe-", "xoxe.", "xapp-"), r"(?=[\w.-]{0,200}?\d)[\w.-]{10,400}+"),
     (("npm_", "hf_", "api_org_"), r"(?=\w{0,80}?\d)[A-Za-z0-9]{16,80}+"),
     (("gsk_", "r8_", "pplx-", "xai-", "fw_", "tvly-", "nvapi-", "esecret_"), rf"{_DIGIT}{_W}{{20,200}}+"),
