@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ..clock import SYSTEM_CLOCK
 from .frames import Authenticator
 from .private_dir import PrivateDir
 from .removal import remove
@@ -27,7 +27,9 @@ def remove_expired(sys: Syscalls, home: PrivateDir) -> None:
     with suppress(OSError):
         for name in sys.names(home.roots):
             with suppress(OSError):
-                if time.time() - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(sys, home, name):
+                if SYSTEM_CLOCK.time() - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(
+                    sys, home, name
+                ):
                     remove(sys, home.roots, name, _trash)
                     _log.info("Removed the undo state of a root that is gone: %s/roots/%s", home.path, name)
 
