@@ -294,7 +294,28 @@ def test_state_of_a_root_that_is_gone_goes_by_itself(
         _age(entry)
     if kept != "root":
         shutil.rmtree(old)
+    _age(entry.parent.parent / "looked")
     build(tmp_path / "new")
     with HostFilesystem(tmp_path / "new") as fs:
         fs.write("a.txt", "x")
     assert entry.exists() == bool(kept)
+
+
+def test_entries_are_looked_through_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands of them: the next root that is opened does not pay for all of those before it."""
+    keep_vault(monkeypatch, "private", tmp_path)
+    old = tmp_path / "old"
+    build(old)
+    with HostFilesystem(old, watch="scan") as fs:  # the first one looks
+        fs.release(fs.snapshot())
+    entry = entry_of(old)
+    shutil.rmtree(old)
+    for number, looks in enumerate((False, True)):
+        _age(entry)
+        if looks:
+            _age(entry.parent.parent / "looked")
+        new = tmp_path / f"new-{number}"
+        build(new)
+        with HostFilesystem(new) as fs:
+            fs.write("a.txt", "x")
+        assert entry.exists() is not looks

@@ -22,16 +22,34 @@ KEPT_FOR: Final = 30 * 24 * 3600
 """Seconds for which nothing in an entry must have changed: its root may only be unmounted."""
 
 
+_LOOKED: Final = "looked"
+_EVERY: Final = 24 * 3600
+"""A file whose time says when somebody last looked at all entries, and the seconds until the next look: there may be
+thousands of them, and this is called whenever one is added."""
+
+
 def remove_expired(sys: Syscalls, home: PrivateDir) -> None:
-    """Remove old entries without an open transaction whose root is not there any more. Raises nothing."""
+    """Once a day, remove old entries without an open transaction whose root is not there any more. Raises nothing."""
     with suppress(OSError):
+        if not _is_due(Path(home.path, _LOOKED)):
+            return
+        now = SYSTEM_CLOCK.time()
         for name in sys.names(home.roots):
             with suppress(OSError):
-                if SYSTEM_CLOCK.time() - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(
-                    sys, home, name
-                ):
+                if now - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(sys, home, name):
                     remove(sys, home.roots, name, _trash)
                     _log.info("Removed the undo state of a root that is gone: %s/roots/%s", home.path, name)
+
+
+def _is_due(looked: Path) -> bool:
+    """Whether the last look was long ago; if so, this is the one that looks."""
+    now = SYSTEM_CLOCK.time()
+    with suppress(FileNotFoundError):
+        if abs(now - looked.stat().st_mtime) < _EVERY:  # a clock that was wrong puts it off for a day, not for years
+            return False
+    looked.touch(0o600)
+    os.utime(looked, (now, now))
+    return True
 
 
 def _is_gone(sys: Syscalls, home: PrivateDir, name: str) -> bool:
