@@ -21,7 +21,7 @@ FILES = {f"src/module_{n}.py": f"x = {n}\n" * 10 for n in range(100)}
 
 
 def alternating(section: Section[Any], tool: str, *arguments: dict[str, Any]) -> Callable[[], object]:
-    """Calls of one tool, its arguments in turn: identical ones in a row are refused."""
+    """Calls of one tool, its three or more arguments in turn: one or two that are repeated are refused."""
     target = ToolExecutor(prompt=Prompt(name="suite", sections=[section]), session=Session())
     ids, texts = itertools.count(), itertools.cycle([json.dumps(one) for one in arguments])
 
@@ -35,18 +35,17 @@ def alternating(section: Section[Any], tool: str, *arguments: dict[str, Any]) ->
 
 def reading() -> Callable[[], object]:
     vfs = VfsToolsSection(config=VfsConfig(files=FILES))
-    return alternating(vfs, "read_file", {"path": "src/module_1.py"}, {"path": "src/module_2.py"})
+    return alternating(vfs, "read_file", *({"path": f"src/module_{n}.py"} for n in range(3)))
 
 
 def writing() -> Callable[[], object]:
     vfs = VfsToolsSection(config=VfsConfig(files=FILES))
-    path = "src/new.py"
-    return alternating(vfs, "write_file", {"path": path, "content": "x = 1\n"}, {"path": path, "content": "x = 2\n"})
+    return alternating(vfs, "write_file", *({"path": "src/new.py", "content": f"x = {n}\n"} for n in range(3)))
 
 
 def python() -> Callable[[], object]:
     section = PythonSection()
-    inputs = ({"code": "sum(prices)", "inputs": {"prices": [n, 2, 3]}} for n in range(2))
+    inputs = ({"code": "sum(prices)", "inputs": {"prices": [n, 2, 3]}} for n in range(3))
     return alternating(section, "evaluate_python", *inputs)
 
 

@@ -88,6 +88,13 @@ MUTANTS = [
         _OVERLAPS,
     ),
     Mutant(
+        "making the log of writes shorter gives an inner savepoint what was written before it",
+        "session/writes.py",
+        "sum(mark.position <= index and mark.owns(owner) for",
+        "sum(mark.owns(owner) for",
+        _OVERLAPS,
+    ),
+    Mutant(
         "the log of writes is not made shorter",
         "session/contents.py",
         "        if shorter is not None:\n",

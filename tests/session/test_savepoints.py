@@ -24,13 +24,13 @@ class Total:
 class Writer:
     """An open savepoint and the handle of the call that it is around."""
 
-    def __init__(self, session: Session, around: Writer | None = None) -> None:
+    def __init__(self, session: Session, around: Writer | None = None, *, for_all: bool = False) -> None:
         self.root = session
         self.owner = Owner()
         self.owner.around = None if around is None else around.owner
         self.owner.holder = self
         self.session = session.guarded(Fence(None, self.owner))
-        open_savepoint(session, self.owner)
+        open_savepoint(session, self.owner, for_all)
 
     def undo(self) -> None:
         undo_savepoint(self.root, self.owner)
@@ -80,6 +80,22 @@ def test_an_inner_savepoint_that_outlives_an_undo_of_the_outer_one_brings_nothin
     inner.session[int].append(4)
     inner.undo()
     assert numbers(session) == [3]
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_an_inner_savepoint_for_all_leaves_the_outer_one_what_was_written_before_it(compact: bool) -> None:
+    """Both own what code outside of all calls writes, but each only since it was opened."""
+    session = Session()
+    outer = Writer(session, for_all=True)
+    session[int].append(1)
+    inner = Writer(session, outer, for_all=True)
+    session[int].append(2)
+    if compact:
+        core_of(session).compact()
+    inner.undo()
+    assert numbers(session) == [1]
+    outer.undo()
+    assert numbers(session) == []
 
 
 def test_an_undo_takes_its_writes_out_of_the_log() -> None:

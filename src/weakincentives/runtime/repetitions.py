@@ -34,8 +34,10 @@ def _refuse_idle_turns(request: Request, limit: int, run: Run) -> None:
     this, other = memory.two_in_turn()
     if memory.is_idle or (_has_one_answer(this, limit - 1, run) and _has_one_answer(other, limit - 1, run)):
         memory.is_idle = True
-        names = f"'{this.call.name}' with the same arguments, in turn with '{other.call.name}'"
-        raise _repeated(request, f"call number {times} of {names}")
+        partner = "one other of it" if other.call.name == this.call.name else f"'{other.call.name}'"
+        raise _repeated(
+            request, f"call number {times} of '{this.call.name}' with the same arguments, in turn with {partner}"
+        )
 
 
 def _has_one_answer(request: Request, count: int, run: Run) -> bool:

@@ -172,8 +172,9 @@ def compacted(marks: Iterable[Mark], now: Content, writes: Sequence[Write]) -> l
             return None
     contents = [without_own(mark, now, writes[mark.position :], mark.failures) for mark in chain]
     kept: list[dict[tuple[Owner | None, int, Any], Write]] = [{} for _ in chain]
-    for owner, space, key, _, event_type in writes:
-        owning = sum(mark.owns(owner) for mark in chain)
+    for index, (owner, space, key, _, event_type) in enumerate(writes):
+        # Code outside of all calls may have written before the inner one was opened: that is the outer one's alone.
+        owning = sum(mark.position <= index and mark.owns(owner) for mark in chain)
         if owning:
             kept[owning - 1][owner, space, key] = Write(owner, space, key, unchanged, event_type)
     position = 0
