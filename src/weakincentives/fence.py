@@ -121,8 +121,10 @@ class Fence:
             self._shield = shield  # whoever holds the lock, through all of its entries
             owner = self._owner
             if owner is not None:
-                current = current_owner()
-                is_own = current is owner or (current is not None and current.inside(owner))
+                is_own = _current.get() is owner  # nearly always
+                if not is_own:
+                    current = current_owner()
+                    is_own = current is not None and current.inside(owner)
                 self._entered.append(None if is_own else _current.set(owner))
         except BaseException:
             shield.depth -= 1

@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant(
         "subscribers of refused calls have no limits",
         "runtime/settle.py",
-        "        await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",
+        "        told = steps.run(run.tell, event)\n        if steps.limited:\n            await told\n",
         "        run.tell(event)\n",
         _LIMITS,
     ),
@@ -55,14 +55,14 @@ MUTANTS = [
     Mutant(
         "what an async policy returns is not awaited",
         "runtime/steps.py",
-        "return await self._waiting.finish(result) if inspect.isawaitable(result) else result",
+        "return self._waiting.finish(result) if result is not None and inspect.isawaitable(result) else result",
         "return None if inspect.isawaitable(result) else result",
         _POLICIES,
     ),
     Mutant(
         "steps have no limits",
         "runtime/steps.py",
-        "        if self._limits == _NO_LIMITS:\n            result",
+        "        if not self.limited:\n            result",
         "        if True:\n            result",
         _LIMITS,
     ),

@@ -268,13 +268,13 @@ MUTANTS = [
     Mutant(
         "subscribers are not told of refusals",
         "runtime/settle.py",
-        "        await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",
+        "        told = steps.run(run.tell, event)\n        if steps.limited:\n            await told\n",
         "        pass\n",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",
         "runtime/settle.py",
-        "failed = errors[0][1] if errors else None",
+        "failed = told.errors[0][1] if told.errors else None",
         "failed = None",
     ),
     Mutant(

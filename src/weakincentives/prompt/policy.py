@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any, Protocol, final, runtime_checkable
 
 from ..results import ToolResult
@@ -83,8 +84,8 @@ def policy_name(policy: object) -> str:
     return name if isinstance(name, str) and name else type(policy).__name__
 
 
-Step = Callable[..., Awaitable[Any]]
-"""How a policy's method is called: `await step(method, *arguments)` gives what it returned, awaited if need be."""
+Step = Callable[..., Any]
+"""How a policy's method is called: `step(method, *arguments)` gives what it returned, or an awaitable of that."""
 
 
 async def evaluate_policies(
@@ -93,7 +94,11 @@ async def evaluate_policies(
     """The first refusal, with the name of the policy as its last line; None when all allow."""
     for policy in policies:
         try:
-            verdict = await step(policy.check, tool_name, params, context)
+            verdict = step(policy.check, tool_name, params, context)
+            if verdict is None or verdict is _ALLOW:
+                continue
+            if isawaitable(verdict):
+                verdict = await verdict
         except Exception:  # policies are users' code, and a broken one must not open the gate
             logger.exception(
                 "Policy %s raised on a call of %s, so the call was refused.", policy_name(policy), tool_name
@@ -141,7 +146,9 @@ async def notify_policies(  # noqa: PLR0917 - what `on_result` takes, and how it
     for policy in policies:
         listener = getattr(policy, "on_result", None)
         if listener is not None:
-            await step(listener, tool_name, params, result, context)
+            told = step(listener, tool_name, params, result, context)
+            if told is not None and isawaitable(told):
+                await told
 
 
 def may_overlap(policies: Iterable[ToolPolicy]) -> bool:

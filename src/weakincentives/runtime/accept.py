@@ -43,7 +43,7 @@ async def accept(  # noqa: PLR0917 - what the one caller has
             steps.run_here(session.route, result.value)
         if bound.policies:
             await notify_policies(bound.policies, admitted.tool.name, params, result, context, steps.run)
-        if result.value is None:
+        if result.value is None or not steps.limited:
             return ran, reply_text(admitted, result, run)
         return ran, await steps.run(reply_text, admitted, result, run)
     except OutOfTime:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from hashlib import sha256
 from itertools import count
 from operator import attrgetter
@@ -142,10 +143,9 @@ def same_params(one: Any, other: Any) -> bool:
     try:
         if kind is not type(other):
             return bool(one == other)
-        names = _field_names(kind)
-        if not names:
+        values = _fields_reader(kind)
+        if values is None:
             return bool(one == other) or is_dataclass(kind)
-        values = attrgetter(*names)
         return bool(values(one) == values(other))
     except Exception:  # noqa: BLE001 - fields may hold anything
         return False
@@ -157,6 +157,12 @@ def _is_same(one: PastCall, other: PastCall) -> bool:
         return False
     text = this.call.arguments
     return (type(text) is str and text == that.call.arguments) or same_params(this.params, that.params)
+
+
+@lru_cache(maxsize=256)
+def _fields_reader(kind: Any) -> Callable[[Any], Any] | None:
+    names = _field_names(kind)
+    return attrgetter(*names) if names else None
 
 
 def _field_names(kind: Any) -> tuple[str, ...]:

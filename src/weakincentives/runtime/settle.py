@@ -56,13 +56,13 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
         ran, text = _undo(admitted, ran, changes, savepoint, run)
     event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     try:
-        errors = (run.tell(event) if steps is None else await steps.run(run.tell, event)).errors
-        failed = errors[0][1] if errors else None
+        told = await steps.run(run.tell, event) if steps is not None and steps.limited else run.tell(event)
+        failed = told.errors[0][1] if told.errors else None
     except BaseException as error:  # noqa: BLE001 - Ctrl-C, out of time, or a dispatcher of somebody else's making
         failed = _untold(error, run)
     if failed is not None:
-        told, ran = ran, _unheard(failed, ran, steps, run)
-        if told.outcome in KEPT:
+        was_kept, ran = ran.outcome in KEPT, _unheard(failed, ran, steps, run)
+        if was_kept:
             ran, text = _undo(admitted, ran, changes, savepoint, run)
             event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     if around is None:
@@ -97,7 +97,10 @@ async def conclude(
         run.memory.is_new(call.id)  # answered, so it is not run later either
     event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run, None)
     try:
-        await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
+        steps = Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER)
+        told = steps.run(run.tell, event)
+        if steps.limited:
+            await told
     except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of somebody else's making
         _untold(error, run)
     finally:

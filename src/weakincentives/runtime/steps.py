@@ -24,27 +24,36 @@ from .waiting import Limits, OutOfTime, Waiting
 
 @final
 class Steps:
-    """How the steps of one call are run. `OutOfTime` from any of them means that the call must not be kept."""
+    """How the steps of one call are run. `OutOfTime` from any of them means that the call must not be kept.
 
-    __slots__ = ("_least", "_limits", "_waiting")
+    `limited` says whether there are limits at all: if not, only what is async has to be waited for.
+    """
+
+    __slots__ = ("_least", "_limits", "_waiting", "limited")
 
     def __init__(self, tool: Tool[Any, Any] | None, run: Run, waiting: Waiting, *, least: float = 0.0) -> None:
-        self._limits = Limits(None if tool is None else tool.timeout, run.deadline)
+        timeout = None if tool is None else tool.timeout
+        self.limited = timeout is not None or run.deadline is not None
+        self._limits = Limits(timeout, run.deadline) if self.limited else _NO_LIMITS
         self._least = least
         self._waiting = waiting
 
-    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call it, await what it returns if that can be awaited, and give up on it when its time is over."""
-        if self._limits == _NO_LIMITS:
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it; it is given up on when its time is over.
+
+        Gives an awaitable of what it returns. Without limits a plain function's result is given as it is: a coroutine
+        around it would take longer than most of them do.
+        """
+        if not self.limited:
             result = function(*arguments)
-            return await self._waiting.finish(result) if inspect.isawaitable(result) else result
-        return await self._waiting.within(
+            return self._waiting.finish(result) if result is not None and inspect.isawaitable(result) else result
+        return self._waiting.within(
             self._seconds(), lambda: function(*arguments), is_async=inspect.iscoroutinefunction(function)
         )
 
     def run_here(self, function: Callable[[Any], object], argument: object) -> None:
         """Call it in this thread, however long it takes; `OutOfTime` afterwards if that was too long."""
-        if self._limits == _NO_LIMITS:
+        if not self.limited:
             function(argument)
             return
         until = monotonic() + self._seconds()
