@@ -76,8 +76,8 @@ MUTANTS = [
     Mutant(
         "a subscriber out of time keeps the call",
         "runtime/settle.py",
-        "        told, ran = ran, _unheard(failed, ran, steps, run)\n",
-        "        told, ran = ran, ran if steps is not None else _unheard(failed, ran, steps, run)\n",
+        "        was_kept, ran = ran.outcome in KEPT, _unheard(failed, ran, steps, run)\n",
+        "        was_kept, ran = False, ran if steps is not None else _unheard(failed, ran, steps, run)\n",
         _LIMITS,
     ),
     Mutant(
