@@ -8,8 +8,79 @@ _NAMES = ("tests/filesystem/test_reserved.py",)
 _PRIVATE = ("tests/core/test_private_files.py",)
 _WEIGHTS = ("tests/adapters/test_local_weights.py",)
 _ASTEVAL = ("tests/contrib/test_asteval_section.py",)
+_ADMIN = ("tests/filesystem/test_state_admin.py",)
 
 MUTANTS = [
+    Mutant(
+        "forgetting removes old files before the journal",
+        "filesystem/state_admin.py",
+        "    for name in (JOURNAL, MARKER):  # first",
+        "    _drop_copies(entry)\n    for name in (JOURNAL, MARKER):  # first",
+        _ADMIN,
+    ),
+    Mutant(
+        "state is removed without the lock",
+        "filesystem/kept_state.py",
+        "                lock.lock(0.0)\n",
+        "",
+        _ADMIN,
+    ),
+    Mutant(
+        "a renamed root counts as free",
+        "filesystem/kept_state.py",
+        "if inode and (holder := holder_of(inode)):",
+        "if inode and (holder := 0):",
+        _ADMIN,
+    ),
+    Mutant(
+        "what was put aside is cleaned away",
+        "filesystem/state_admin.py",
+        "        if not left:\n            _drop_all(entry)\n",
+        "        _drop_all(entry)\n",
+        _ADMIN,
+    ),
+    Mutant(
+        "a vault is known by its name",
+        "filesystem/kept_state.py",
+        "        return same and found",
+        "        return found",
+        _ADMIN,
+    ),
+    Mutant(
+        "the key is replaced while it is needed",
+        "filesystem/state_admin.py",
+        "        _refuse_needed(home)\n",
+        "",
+        _ADMIN,
+    ),
+    Mutant(
+        "a new key leaves the old directory of entries",
+        "filesystem/private_dir.py",
+        '        os.rename(made, path + "/roots")',
+        "        os.rmdir(made)",
+        _ADMIN,
+    ),
+    Mutant(
+        "the key is read while it is replaced",
+        "filesystem/private_dir.py",
+        "        _share(fd, path)  # so that key and entries belong together\n",
+        "",
+        _ADMIN,
+    ),
+    Mutant(
+        "a copy that was removed is used",
+        "filesystem/mirror.py",
+        "if self._of is not self._disk.state:",
+        "if self._of is self:",
+        _ADMIN,
+    ),
+    Mutant(
+        "a lock that was removed is held",
+        "filesystem/root_lock.py",
+        "if not self._substituted or self._sys.fstat(self._fd).st_nlink:",
+        "if True:",
+        _ADMIN,
+    ),
     Mutant(
         "plain paths are not asked for reserved names",
         "filesystem/paths.py",

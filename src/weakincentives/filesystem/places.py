@@ -120,6 +120,8 @@ class Places:
         """Whether there may be something to find; needs no lock."""
         try:
             opened = self._find_entry()
+        except JournalError:
+            raise
         except (NotPrivateError, OSError):
             return False
         if opened is None:
@@ -270,9 +272,13 @@ class Places:
         Raises `PermissionError` when no place for a vault can be written.
         """
         try:
-            home, entry = self._make_entry()
+            with private_dir.unchanging_key(self._home().path):
+                return self._make_lasting()
         except NotPrivateError as error:
             return self._make_volatile(str(error))
+
+    def _make_lasting(self) -> StateDir:
+        home, entry = self._make_entry()
         try:
             return self._make_in(home, entry)
         except BaseException:

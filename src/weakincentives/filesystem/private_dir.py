@@ -8,17 +8,25 @@ writable by nobody else unless it is sticky).
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from contextlib import suppress
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from ..errors import JournalError
+
 _KEY_SIZE: Final = 32
 _OVERFLOW: Final = 65534
 """Who owns what the user namespace of a container does not know; there it cannot be anybody inside."""
+
+_PATIENCE: Final = 5.0
+"""Seconds to wait for a process that replaces the key."""
 
 _OPEN: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -75,6 +83,8 @@ def find(path: str) -> PrivateDir | None:
         return _enter(path)
     except FileNotFoundError:
         return None
+    except JournalError:
+        raise
     except OSError as error:
         raise NotPrivateError(f"{path} cannot be opened ({error.strerror})") from error
 
@@ -88,6 +98,8 @@ def make(path: str) -> PrivateDir:
         _make_directories(path)
         _make_key(path)
         return _enter(path)
+    except JournalError:
+        raise
     except OSError as error:
         raise NotPrivateError(f"{path} cannot be made or opened ({error.strerror})") from error
 
@@ -103,6 +115,53 @@ def on_disk(path: str) -> str:
     if not os.access(path, os.W_OK):
         raise NotPrivateError(f"{path} cannot be written")
     return path
+
+
+@contextmanager
+def unchanging_key(path: str) -> Generator[None, None, None]:
+    """Around making an entry: the key is not replaced meanwhile. `JournalError` when that takes too long."""
+    fd = os.open(path, _OPEN)
+    try:
+        _share(fd, path)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def alone(path: str) -> Generator[None, None, None]:
+    """Around replacing the key: no entry is made, and nobody reads the key. `JournalError` when others do just now."""
+    fd = os.open(path, _OPEN)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise JournalError(f"Another process uses {path} right now ({error.strerror}). Try again.") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def replace_key(path: str) -> None:
+    """Have a new key, and a new directory for entries. Only inside `alone`, and when there are no entries left.
+
+    What was cut off by a crash leaves the old key or the new one, with no entries. Other processes notice: the
+    directory that they have open is not there any more.
+    """
+    draft = _draft_key(path + "/key")
+    try:
+        os.rename(draft, path + "/key")  # noqa: PTH104
+    except BaseException:
+        os.unlink(draft)  # noqa: PTH108
+        raise
+    made = f"{path}/roots-{os.urandom(8).hex()}"
+    os.mkdir(made, 0o700)  # noqa: PTH102
+    try:
+        os.rename(made, path + "/roots")  # noqa: PTH104 - over the old one, which must be empty
+    except BaseException:
+        os.rmdir(made)  # noqa: PTH106
+        raise
+    _opened.pop((path, os.geteuid()), None)
 
 
 _opened: dict[tuple[str, int], PrivateDir] = {}
@@ -127,6 +186,7 @@ def _enter(path: str) -> PrivateDir:
         for above in Path(path).parents:
             _check_above(str(above))
         check_private(os.fstat(fd), path)
+        _share(fd, path)  # so that key and entries belong together
         key = _read_key(fd, path)
         roots = os.open("roots", _OPEN, dir_fd=fd)
     finally:
@@ -138,6 +198,20 @@ def _enter(path: str) -> PrivateDir:
         raise
     found = _opened[path, os.geteuid()] = PrivateDir(path, roots, key)
     return found
+
+
+def _share(fd: int, path: str) -> None:
+    """Exclude who would replace the key, until the descriptor is closed."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise JournalError(f"Another process is replacing the key in {path}. Try again.") from None
+            time.sleep(0.002)
+        except OSError:  # this disk locks no directories; then no key is ever replaced there
+            return None
 
 
 def _check_above(path: str) -> None:
@@ -183,18 +257,27 @@ def _make_key(path: str) -> None:
     key = path + "/key"
     if os.path.lexists(key):
         return
-    draft = f"{key}-{os.urandom(8).hex()}"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    draft = _draft_key(key)
     try:
-        try:
-            os.write(fd, os.urandom(_KEY_SIZE))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
         with suppress(FileExistsError):
             os.link(draft, key)
     finally:
         os.unlink(draft)  # noqa: PTH108
+
+
+def _draft_key(key: str) -> str:
+    """A new key in a file beside it, complete and on the disk; its name."""
+    draft = f"{key}-{os.urandom(8).hex()}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, os.urandom(_KEY_SIZE))
+        os.fsync(fd)
+    except BaseException:
+        os.unlink(draft)  # noqa: PTH108
+        raise
+    finally:
+        os.close(fd)
+    return draft
 
 
 def _machine() -> bytes:
@@ -204,4 +287,15 @@ def _machine() -> bytes:
     return b""
 
 
-__all__ = ["NotPrivateError", "PrivateDir", "check_private", "find", "location", "make", "on_disk"]
+__all__ = [
+    "NotPrivateError",
+    "PrivateDir",
+    "alone",
+    "check_private",
+    "find",
+    "location",
+    "make",
+    "on_disk",
+    "replace_key",
+    "unchanging_key",
+]
