@@ -9,8 +9,44 @@ _PRIVATE = ("tests/core/test_private_files.py",)
 _WEIGHTS = ("tests/adapters/test_local_weights.py",)
 _ASTEVAL = ("tests/contrib/test_asteval_section.py",)
 _ADMIN = ("tests/filesystem/test_state_admin.py",)
+_IMPORT = ("tests/filesystem/test_state_import.py",)
 
 MUTANTS = [
+    Mutant(
+        "records of version 1 may be about undo state",
+        "filesystem/old_journal.py",
+        "    if any(reserved(part)",
+        "    if False and any(reserved(part)",
+        _IMPORT,
+    ),
+    Mutant(
+        "an old journal that others can write is used",
+        "filesystem/old_state.py",
+        '            _check_owned(found, f"{path}/{JOURNAL}")\n',
+        "",
+        _IMPORT,
+    ),
+    Mutant(
+        "an old image may be any file",
+        "filesystem/old_state.py",
+        'if record.operation == "delete" and found.st_ino != record.inode:',
+        "if found.st_ino < 0:",
+        _IMPORT,
+    ),
+    Mutant(
+        "a process of version 1 is not excluded",
+        "filesystem/old_state.py",
+        "            sys.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
+        _IMPORT,
+    ),
+    Mutant(
+        "an old journal is cut before its change is undone",
+        "filesystem/old_state.py",
+        "                names = reversal.undo(record)\n                self.sys.ftruncate(self._journal, start)\n",
+        "                self.sys.ftruncate(self._journal, start)\n                names = reversal.undo(record)\n",
+        _IMPORT,
+    ),
     Mutant(
         "forgetting removes old files before the journal",
         "filesystem/state_admin.py",

@@ -44,8 +44,9 @@ def warn_of_old_state(root: str) -> None:
                 _warned.add(path)
                 _log.warning(
                     "%s has the journal of a transaction that an older version of WINK left open. It is not used, as "
-                    "it could have been planted; have that version undo it, or remove it.",
+                    "it could have been planted. To look at it, and have it undone: wink state import-v1 %s",
                     path,
+                    root,
                 )
 
 

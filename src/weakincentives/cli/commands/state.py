@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..output import LogFormatter, show, show_error, show_json, shown_line
@@ -32,6 +33,10 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     forgetting.add_argument("root", metavar="ROOT", help="the folder, or its id as `list` shows it")
     _add_yes(forgetting)
 
+    importing = _add(actions, "import-v1", "undo what an older version of WINK left open, step by step", run_import)
+    importing.add_argument("root", metavar="ROOT", help="the folder")
+    _add_yes(importing)
+
     _add(actions, "rotate-key", "have a new key; only when nothing is left to undo", run_rotate_key)
 
 
@@ -54,12 +59,16 @@ def _add_yes(action: argparse.ArgumentParser) -> None:
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Run it; 1 and one message when it cannot be done."""
-    from ...filesystem.state_admin import StateAdminError  # noqa: PLC0415 - `wink --help` stays quick
+    from ...filesystem.frames import RejectedError  # noqa: PLC0415 - `wink --help` stays quick
+    from ...filesystem.state_admin import StateAdminError  # noqa: PLC0415
 
     try:
         return run(arguments)
     except BrokenPipeError:
         raise
+    except RejectedError as error:
+        show_error(f"wink state {arguments.action}: what is there is not used, because {error}")
+        return 1
     except (StateAdminError, OSError) as error:
         show_error(f"wink state {arguments.action}: {error}")
         return 1
@@ -95,7 +104,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 _STRAYS = {
-    1: "undo state of an older version of WINK, which is not used",
+    1: "undo state of an older version of WINK, which is not used; see: wink state import-v1 ROOT",
     2: "nothing here refers to it: kept with another --state-dir, or left by a killed process that had none",
 }
 
@@ -184,6 +193,30 @@ def run_forget(arguments: argparse.Namespace) -> int:
         for left in forget(entry, lost):
             show(f"Not removed, as there is something else in it: {left}")
     show(f"Forgotten: {path}")
+    return 0
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    """Tell what version 1 left open, and undo it after a yes; 1 when it cannot be used, or the answer is no."""
+    from ...filesystem.old_state import old_transactions  # noqa: PLC0415 - as above
+    from ...filesystem.state_admin import StateAdminError  # noqa: PLC0415 - as above
+
+    if not Path(arguments.root).is_dir():
+        raise StateAdminError(f"{arguments.root} is not a directory")
+    done = 0
+    for old in old_transactions(arguments.root, arguments.state_dir):
+        show(f"{shown_line(old.path)} has a transaction that was left open. Whoever could write there could have made")
+        show("it up, and you may have worked on these files since. This would undo it:")
+        for line in old.lines():
+            show("  " + shown_line(line))
+        if not _agreed("Undo it?", arguments):
+            return 1
+        old.undo()
+        removed = old.remove()
+        show(f"Undone. {'Removed' if removed else 'Something else is left in'}: {shown_line(old.path)}")
+        done += 1
+    if not done:
+        raise StateAdminError(f"version 1 left nothing open in {arguments.root}")
     return 0
 
 
