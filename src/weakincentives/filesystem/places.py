@@ -184,7 +184,7 @@ class Places:
     def _read(self, entry: int, keys: Authenticator) -> RootRecord | None:
         record = read_record(self._sys, entry, keys)
         if record is not None and not self._binding[1] and record.path != self._root:
-            return None  # this disk tells no birth times: another root may have got the inode's number
+            return None  # neither birth time nor generation is known: another root may have got the inode's number
         return record
 
     def _open_vault(self, home: PrivateDir, entry: int, record: RootRecord) -> StateDir | None:
