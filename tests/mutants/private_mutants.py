@@ -10,8 +10,37 @@ _WEIGHTS = ("tests/adapters/test_local_weights.py",)
 _ASTEVAL = ("tests/contrib/test_asteval_section.py",)
 _ADMIN = ("tests/filesystem/test_state_admin.py",)
 _IMPORT = ("tests/filesystem/test_state_import.py",)
+_GROUPS = ("tests/filesystem/test_state_groups.py",)
 
 MUTANTS = [
+    Mutant(
+        "a group of several users counts as one's own",
+        "filesystem/private_groups.py",
+        "        and all(member == user.name for member in group.members)\n",
+        "",
+        _GROUPS,
+    ),
+    Mutant(
+        "users whose primary group it is are not asked for",
+        "filesystem/private_groups.py",
+        "        and not any(other.gid",
+        "        and True or not any(other.gid",
+        _GROUPS,
+    ),
+    Mutant(
+        "an access control list is not looked for",
+        "filesystem/private_dir.py",
+        "and not has_acl(path) and is_own_group",
+        "and is_own_group",
+        _GROUPS,
+    ),
+    Mutant(
+        "one's own group makes up for all others",
+        "filesystem/private_dir.py",
+        "if writable == stat.S_IWGRP and",
+        "if",
+        _GROUPS,
+    ),
     Mutant(
         "records of version 1 may be about undo state",
         "filesystem/old_journal.py",

@@ -3,7 +3,7 @@
 It holds `key`, 32 random bytes that everything in it is authenticated with, and `roots/`, with one entry for each root
 that has something to undo. It is used only where no other user can change it: the directory and its entries are ours
 and closed to others, and so is the way to it (the rule of sshd: every directory above belongs to us or to root, and is
-writable by nobody else unless it is sticky).
+writable by nobody else unless it is sticky; a group that nobody else is in counts as us).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import JournalError
+from .private_groups import has_acl, is_own_group
 
 _KEY_SIZE: Final = 32
 _OVERFLOW: Final = 65534
@@ -215,11 +216,26 @@ def _share(fd: int, path: str) -> None:
 
 
 def _check_above(path: str) -> None:
-    found = os.stat(path)  # noqa: PTH116 - the path has no symlinks
-    if found.st_uid not in {0, os.geteuid(), _OVERFLOW}:
+    check_above(path, os.stat(path), os.geteuid())  # noqa: PTH116 - the path has no symlinks
+
+
+def check_above(
+    path: str, found: os.stat_result, uid: int, is_own_group: Callable[[int, int], bool] = is_own_group
+) -> None:
+    """Raise `NotPrivateError` where others than the user and root could replace what is in the directory.
+
+    A group that is the user's alone may write to it.
+    """
+    if found.st_uid not in {0, uid, _OVERFLOW}:
         raise NotPrivateError(f"{path} belongs to another user")
-    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        raise NotPrivateError(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})")
+    writable = found.st_mode & 0o022
+    if not writable or found.st_mode & stat.S_ISVTX:
+        return
+    # With an ACL the group's bits stand for all that it grants, to whomever.
+    if writable == stat.S_IWGRP and not has_acl(path) and is_own_group(found.st_gid, uid):
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    raise NotPrivateError(f"{path} can be written by others (mode {mode:o}); to change that: chmod go-w {path}")
 
 
 def check_private(found: os.stat_result, path: str) -> None:
@@ -291,6 +307,7 @@ __all__ = [
     "NotPrivateError",
     "PrivateDir",
     "alone",
+    "check_above",
     "check_private",
     "find",
     "location",
