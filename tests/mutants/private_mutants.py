@@ -8,8 +8,144 @@ _NAMES = ("tests/filesystem/test_reserved.py",)
 _PRIVATE = ("tests/core/test_private_files.py",)
 _WEIGHTS = ("tests/adapters/test_local_weights.py",)
 _ASTEVAL = ("tests/contrib/test_asteval_section.py",)
+_ADMIN = ("tests/filesystem/test_state_admin.py",)
+_IMPORT = ("tests/filesystem/test_state_import.py",)
+_GROUPS = ("tests/filesystem/test_state_groups.py",)
 
 MUTANTS = [
+    Mutant(
+        "a group of several users counts as one's own",
+        "filesystem/private_groups.py",
+        "        and all(member == user.name for member in group.members)\n",
+        "",
+        _GROUPS,
+    ),
+    Mutant(
+        "users whose primary group it is are not asked for",
+        "filesystem/private_groups.py",
+        "        and not any(other.gid",
+        "        and True or not any(other.gid",
+        _GROUPS,
+    ),
+    Mutant(
+        "an access control list is not looked for",
+        "filesystem/private_dir.py",
+        "and not has_acl(path) and is_own_group",
+        "and is_own_group",
+        _GROUPS,
+    ),
+    Mutant(
+        "one's own group makes up for all others",
+        "filesystem/private_dir.py",
+        "if writable == stat.S_IWGRP and",
+        "if",
+        _GROUPS,
+    ),
+    Mutant(
+        "records of version 1 may be about undo state",
+        "filesystem/old_journal.py",
+        "    if any(reserved(part)",
+        "    if False and any(reserved(part)",
+        _IMPORT,
+    ),
+    Mutant(
+        "an old journal that others can write is used",
+        "filesystem/old_state.py",
+        '            _check_owned(found, f"{path}/{JOURNAL}")\n',
+        "",
+        _IMPORT,
+    ),
+    Mutant(
+        "an old image may be any file",
+        "filesystem/old_state.py",
+        'if record.operation == "delete" and found.st_ino != record.inode:',
+        "if found.st_ino < 0:",
+        _IMPORT,
+    ),
+    Mutant(
+        "a process of version 1 is not excluded",
+        "filesystem/old_state.py",
+        "            sys.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
+        _IMPORT,
+    ),
+    Mutant(
+        "an old journal is cut before its change is undone",
+        "filesystem/old_state.py",
+        "                names = reversal.undo(record)\n                self.sys.ftruncate(self._journal, start)\n",
+        "                self.sys.ftruncate(self._journal, start)\n                names = reversal.undo(record)\n",
+        _IMPORT,
+    ),
+    Mutant(
+        "forgetting removes old files before the journal",
+        "filesystem/state_admin.py",
+        "    for name in (JOURNAL, MARKER):  # first",
+        "    _drop_copies(entry)\n    for name in (JOURNAL, MARKER):  # first",
+        _ADMIN,
+    ),
+    Mutant(
+        "state is removed without the lock",
+        "filesystem/kept_state.py",
+        "                lock.lock(0.0)\n",
+        "",
+        _ADMIN,
+    ),
+    Mutant(
+        "a renamed root counts as free",
+        "filesystem/kept_state.py",
+        "if inode and (holder := holder_of(inode)):",
+        "if inode and (holder := 0):",
+        _ADMIN,
+    ),
+    Mutant(
+        "what was put aside is cleaned away",
+        "filesystem/state_admin.py",
+        "        if not left:\n            _drop_all(entry)\n",
+        "        _drop_all(entry)\n",
+        _ADMIN,
+    ),
+    Mutant(
+        "a vault is known by its name",
+        "filesystem/kept_state.py",
+        "        return same and found",
+        "        return found",
+        _ADMIN,
+    ),
+    Mutant(
+        "the key is replaced while it is needed",
+        "filesystem/state_admin.py",
+        "        _refuse_needed(home)\n",
+        "",
+        _ADMIN,
+    ),
+    Mutant(
+        "a new key leaves the old directory of entries",
+        "filesystem/private_dir.py",
+        '        os.rename(made, path + "/roots")',
+        "        os.rmdir(made)",
+        _ADMIN,
+    ),
+    Mutant(
+        "the key is read while it is replaced",
+        "filesystem/private_dir.py",
+        "        _share(fd, path)  # so that key and entries belong together\n",
+        "",
+        _ADMIN,
+    ),
+    Mutant(
+        "a copy that was removed is used",
+        "filesystem/mirror.py",
+        "if self._of is not self._disk.state:",
+        "if self._of is self:",
+        _ADMIN,
+    ),
+    Mutant(
+        "a lock that was removed is held",
+        "filesystem/root_lock.py",
+        "if not self._substituted or self._sys.fstat(self._fd).st_nlink:",
+        "if True:",
+        _ADMIN,
+    ),
     Mutant(
         "plain paths are not asked for reserved names",
         "filesystem/paths.py",

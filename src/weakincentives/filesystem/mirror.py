@@ -28,7 +28,7 @@ from .paths import ROOT
 from .protocol import FileChanges
 from .restoration import Restoration
 from .staging import CHUNK, READ
-from .state_dir import IDLE, MARKER, MIRROR
+from .state_dir import IDLE, MARKER, MIRROR, StateDir
 from .syscalls import DIRECTORY, write_all
 
 _LOG: Final = "manifest"
@@ -44,7 +44,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 class Mirror:
     """The copy of one root. Its caller holds the disk's lock."""
 
-    __slots__ = ("_copies", "_count", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_sys", "manifest")
+    __slots__ = ("_copies", "_count", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_of", "_sys", "manifest")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -52,6 +52,7 @@ class Mirror:
         self._fd = -1
         self._copies = -1  # the same directory where the vault is the entry
         self._loaded = False
+        self._of: StateDir | None = None
         self._end = 0
         self._mac = b""  # of the manifest's last frame
         self._marker: Header | None = None
@@ -173,6 +174,8 @@ class Mirror:
     # --- the manifest's file
 
     def _open(self) -> None:
+        if self._of is not self._disk.state:  # `wink state` removed the other one while this root was idle
+            self.close()
         if self._loaded:
             return
         if self._fd < 0:
@@ -187,7 +190,7 @@ class Mirror:
         self._loaded = True  # last: an interrupt before is followed by loading it again
 
     def _open_directories(self) -> None:
-        state = self._disk.state
+        state = self._of = self._disk.state
         for fd in (state.entry, state.fd):
             with suppress(FileExistsError):
                 self._sys.mkdir(MIRROR, 0o700, dir_fd=fd)

@@ -44,8 +44,9 @@ def warn_of_old_state(root: str) -> None:
                 _warned.add(path)
                 _log.warning(
                     "%s has the journal of a transaction that an older version of WINK left open. It is not used, as "
-                    "it could have been planted; have that version undo it, or remove it.",
+                    "it could have been planted. To look at it, and have it undone: wink state import-v1 %s",
                     path,
+                    root,
                 )
 
 
@@ -120,6 +121,8 @@ class Places:
         """Whether there may be something to find; needs no lock."""
         try:
             opened = self._find_entry()
+        except JournalError:
+            raise
         except (NotPrivateError, OSError):
             return False
         if opened is None:
@@ -181,7 +184,7 @@ class Places:
     def _read(self, entry: int, keys: Authenticator) -> RootRecord | None:
         record = read_record(self._sys, entry, keys)
         if record is not None and not self._binding[1] and record.path != self._root:
-            return None  # this disk tells no birth times: another root may have got the inode's number
+            return None  # neither birth time nor generation is known: another root may have got the inode's number
         return record
 
     def _open_vault(self, home: PrivateDir, entry: int, record: RootRecord) -> StateDir | None:
@@ -270,9 +273,13 @@ class Places:
         Raises `PermissionError` when no place for a vault can be written.
         """
         try:
-            home, entry = self._make_entry()
+            with private_dir.unchanging_key(self._home().path):
+                return self._make_lasting()
         except NotPrivateError as error:
             return self._make_volatile(str(error))
+
+    def _make_lasting(self) -> StateDir:
+        home, entry = self._make_entry()
         try:
             return self._make_in(home, entry)
         except BaseException:

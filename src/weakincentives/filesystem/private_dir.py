@@ -3,22 +3,31 @@
 It holds `key`, 32 random bytes that everything in it is authenticated with, and `roots/`, with one entry for each root
 that has something to undo. It is used only where no other user can change it: the directory and its entries are ours
 and closed to others, and so is the way to it (the rule of sshd: every directory above belongs to us or to root, and is
-writable by nobody else unless it is sticky).
+writable by nobody else unless it is sticky; a group that nobody else is in counts as us).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from contextlib import suppress
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from ..errors import JournalError
+from .private_groups import has_acl, is_own_group
+
 _KEY_SIZE: Final = 32
 _OVERFLOW: Final = 65534
 """Who owns what the user namespace of a container does not know; there it cannot be anybody inside."""
+
+_PATIENCE: Final = 5.0
+"""Seconds to wait for a process that replaces the key."""
 
 _OPEN: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -75,6 +84,8 @@ def find(path: str) -> PrivateDir | None:
         return _enter(path)
     except FileNotFoundError:
         return None
+    except JournalError:
+        raise
     except OSError as error:
         raise NotPrivateError(f"{path} cannot be opened ({error.strerror})") from error
 
@@ -88,6 +99,8 @@ def make(path: str) -> PrivateDir:
         _make_directories(path)
         _make_key(path)
         return _enter(path)
+    except JournalError:
+        raise
     except OSError as error:
         raise NotPrivateError(f"{path} cannot be made or opened ({error.strerror})") from error
 
@@ -103,6 +116,53 @@ def on_disk(path: str) -> str:
     if not os.access(path, os.W_OK):
         raise NotPrivateError(f"{path} cannot be written")
     return path
+
+
+@contextmanager
+def unchanging_key(path: str) -> Generator[None, None, None]:
+    """Around making an entry: the key is not replaced meanwhile. `JournalError` when that takes too long."""
+    fd = os.open(path, _OPEN)
+    try:
+        _share(fd, path)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def alone(path: str) -> Generator[None, None, None]:
+    """Around replacing the key: no entry is made, and nobody reads the key. `JournalError` when others do just now."""
+    fd = os.open(path, _OPEN)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise JournalError(f"Another process uses {path} right now ({error.strerror}). Try again.") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def replace_key(path: str) -> None:
+    """Have a new key, and a new directory for entries. Only inside `alone`, and when there are no entries left.
+
+    What was cut off by a crash leaves the old key or the new one, with no entries. Other processes notice: the
+    directory that they have open is not there any more.
+    """
+    draft = _draft_key(path + "/key")
+    try:
+        os.rename(draft, path + "/key")  # noqa: PTH104
+    except BaseException:
+        os.unlink(draft)  # noqa: PTH108
+        raise
+    made = f"{path}/roots-{os.urandom(8).hex()}"
+    os.mkdir(made, 0o700)  # noqa: PTH102
+    try:
+        os.rename(made, path + "/roots")  # noqa: PTH104 - over the old one, which must be empty
+    except BaseException:
+        os.rmdir(made)  # noqa: PTH106
+        raise
+    _opened.pop((path, os.geteuid()), None)
 
 
 _opened: dict[tuple[str, int], PrivateDir] = {}
@@ -127,6 +187,7 @@ def _enter(path: str) -> PrivateDir:
         for above in Path(path).parents:
             _check_above(str(above))
         check_private(os.fstat(fd), path)
+        _share(fd, path)  # so that key and entries belong together
         key = _read_key(fd, path)
         roots = os.open("roots", _OPEN, dir_fd=fd)
     finally:
@@ -140,12 +201,41 @@ def _enter(path: str) -> PrivateDir:
     return found
 
 
+def _share(fd: int, path: str) -> None:
+    """Exclude who would replace the key, until the descriptor is closed."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise JournalError(f"Another process is replacing the key in {path}. Try again.") from None
+            time.sleep(0.002)
+        except OSError:  # this disk locks no directories; then no key is ever replaced there
+            return None
+
+
 def _check_above(path: str) -> None:
-    found = os.stat(path)  # noqa: PTH116 - the path has no symlinks
-    if found.st_uid not in {0, os.geteuid(), _OVERFLOW}:
+    check_above(path, os.stat(path), os.geteuid())  # noqa: PTH116 - the path has no symlinks
+
+
+def check_above(
+    path: str, found: os.stat_result, uid: int, is_own_group: Callable[[int, int], bool] = is_own_group
+) -> None:
+    """Raise `NotPrivateError` where others than the user and root could replace what is in the directory.
+
+    A group that is the user's alone may write to it.
+    """
+    if found.st_uid not in {0, uid, _OVERFLOW}:
         raise NotPrivateError(f"{path} belongs to another user")
-    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        raise NotPrivateError(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):o})")
+    writable = found.st_mode & 0o022
+    if not writable or found.st_mode & stat.S_ISVTX:
+        return
+    # With an ACL the group's bits stand for all that it grants, to whomever.
+    if writable == stat.S_IWGRP and not has_acl(path) and is_own_group(found.st_gid, uid):
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    raise NotPrivateError(f"{path} can be written by others (mode {mode:o}); to change that: chmod go-w {path}")
 
 
 def check_private(found: os.stat_result, path: str) -> None:
@@ -183,18 +273,27 @@ def _make_key(path: str) -> None:
     key = path + "/key"
     if os.path.lexists(key):
         return
-    draft = f"{key}-{os.urandom(8).hex()}"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    draft = _draft_key(key)
     try:
-        try:
-            os.write(fd, os.urandom(_KEY_SIZE))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
         with suppress(FileExistsError):
             os.link(draft, key)
     finally:
         os.unlink(draft)  # noqa: PTH108
+
+
+def _draft_key(key: str) -> str:
+    """A new key in a file beside it, complete and on the disk; its name."""
+    draft = f"{key}-{os.urandom(8).hex()}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, os.urandom(_KEY_SIZE))
+        os.fsync(fd)
+    except BaseException:
+        os.unlink(draft)  # noqa: PTH108
+        raise
+    finally:
+        os.close(fd)
+    return draft
 
 
 def _machine() -> bytes:
@@ -204,4 +303,16 @@ def _machine() -> bytes:
     return b""
 
 
-__all__ = ["NotPrivateError", "PrivateDir", "check_private", "find", "location", "make", "on_disk"]
+__all__ = [
+    "NotPrivateError",
+    "PrivateDir",
+    "alone",
+    "check_above",
+    "check_private",
+    "find",
+    "location",
+    "make",
+    "on_disk",
+    "replace_key",
+    "unchanging_key",
+]

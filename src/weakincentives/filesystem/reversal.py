@@ -18,16 +18,62 @@ import errno
 import logging
 import stat
 from contextlib import suppress
-from typing import Final, final
+from typing import Final, Protocol, final
 
-from .confine import Handle
-from .disk import Disk
+from .confine import Confined, Handle
 from .journal import Record
 from .paths import join, split
+from .syscalls import Syscalls
 
 _log = logging.getLogger(__name__)
 
 _IN_THE_WAY: Final = {errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST}
+
+
+class Vault(Protocol):
+    """Where images and staged files are."""
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor."""
+        ...
+
+    def new_name(self, what: str, /) -> str:
+        """A name in it that nobody uses."""
+        ...
+
+
+class UndoPlace(Protocol):
+    """The root in which something is undone, and its vault; `Disk` is one."""
+
+    @property
+    def sys(self) -> Syscalls:
+        """The operating system."""
+        ...
+
+    @property
+    def root(self) -> str:
+        """The directory, for messages."""
+        ...
+
+    @property
+    def undo_dirs(self) -> Confined:
+        """Opens what is below the root, on its own disk."""
+        ...
+
+    @property
+    def state(self) -> Vault:
+        """The vault."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Whether to wait for the disk."""
+        ...
+
+    def sync(self, at: int, /) -> None:
+        """Wait until the directory is on the disk."""
+        ...
 
 
 @final
@@ -36,7 +82,7 @@ class Reversal:
 
     __slots__ = ("_disk", "_sys")
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: UndoPlace) -> None:
         self._disk = disk
         self._sys = disk.sys
 
@@ -168,4 +214,4 @@ class Reversal:
             self._disk.sync(at)
 
 
-__all__ = ["Reversal"]
+__all__ = ["Reversal", "UndoPlace", "Vault"]

@@ -48,7 +48,11 @@ class RootLock:
         deadline: float | None = None
         while True:
             try:
-                return self._sys.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._sys.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not self._substituted or self._sys.fstat(self._fd).st_nlink:
+                    return
+                self.close()  # `wink state` removed that file: others lock the one that is there now
+                self._open_substitute()
             except BlockingIOError:
                 now = time.monotonic()
                 deadline = now + patience if deadline is None else deadline
@@ -93,7 +97,7 @@ class RootLock:
         self._substituted = True
 
     def _held(self) -> str:
-        holder = _holder(self._sys.fstat(self._fd).st_ino)
+        holder = holder_of(self._sys.fstat(self._fd).st_ino)
         if holder == os.getpid():
             who = "another HostFilesystem of this process"
         else:
@@ -104,7 +108,7 @@ class RootLock:
         )
 
 
-def _holder(inode: int) -> int:
+def holder_of(inode: int) -> int:
     """The process that holds the lock, or 0 where the kernel does not tell."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/locks").read_text().splitlines():
@@ -114,4 +118,4 @@ def _holder(inode: int) -> int:
     return 0
 
 
-__all__ = ["RootLock"]
+__all__ = ["RootLock", "holder_of"]

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from struct import unpack_from
+from struct import pack, unpack_from
 from typing import Any, Final
 
 DIRECTORY: Final = os.O_DIRECTORY | os.O_CLOEXEC
@@ -25,6 +25,9 @@ _NO_XDEV: Final = 0x01
 _EMPTY_PATH: Final = 0x1000
 _BIRTH: Final = 0x800  # of statx: which field is asked for, and whether it was filled
 _BIRTH_AT: Final = 80  # where that field is in the 256 bytes of the answer
+
+_HANDLE_AT: Final = 8  # where the handle is in the answer of name_to_handle_at, behind its size and form
+_INODE_AND_GENERATION: Final = 1  # FILEID_INO32_GEN
 
 
 class _OpenHow(ctypes.Structure):
@@ -111,8 +114,12 @@ class Syscalls:
         return os.fstat(fd)
 
     def born(self, fd: int) -> int:
-        """When it was made (ns), which tells it from another that got its inode number later; 0 if nobody knows."""
-        return _born(fd)
+        """When it was made (ns), which tells it from another that got its inode number later; 0 if nobody knows.
+
+        Where a directory has no such time (disks made with small inodes, directories from a disk image) it is the
+        generation of its inode, which does the same.
+        """
+        return _born(fd) or _generation(fd)
 
     def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
         """What the name is, without following it."""
@@ -275,6 +282,26 @@ def _born(fd: int) -> int:
         return 0
     seconds, nanoseconds = unpack_from("qI", answer.raw, _BIRTH_AT)
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
+
+
+_name_to_handle_at: Any = getattr(ctypes.CDLL(None, use_errno=True), "name_to_handle_at", None)
+
+
+def _generation(fd: int) -> int:
+    """The generation in the kernel's handle of an inode; 0 where there is none.
+
+    Only handles of one form count, `inode | generation`, which is that of ext4 and its relatives: it is kept on the
+    disk. Other systems (FUSE) put something there that changes with each mount, and would never be found again.
+    """
+    if _name_to_handle_at is None:
+        return 0
+    room, mount = 128, ctypes.c_int()
+    handle = ctypes.create_string_buffer(pack("Ii", room, 0), _HANDLE_AT + room)
+    if _name_to_handle_at(fd, b"", handle, ctypes.byref(mount), _EMPTY_PATH) != 0:
+        return 0
+    size, form, inode, generation = unpack_from("IiII", handle.raw)
+    known = (size, form, inode) == (8, _INODE_AND_GENERATION, os.fstat(fd).st_ino & 0xFFFF_FFFF)
+    return int(generation) if known else 0
 
 
 def _kernel_has_openat2() -> bool:
