@@ -96,8 +96,8 @@ _MIDDLES = (
 )
 
 
-def spans(text: str) -> Iterator[Span]:
-    """Where such credentials stand."""
+def spans(text: str, _lower: str) -> Iterator[Span]:
+    """Where such credentials stand. Letters are told apart by their case here."""
     for literal, pattern in _RULES:
         length = len(literal)
         at = text.find(literal)
