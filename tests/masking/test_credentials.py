@@ -108,7 +108,8 @@ LONG = [
     "-----BEGIN ", "'password", 'password="', "password=", "password:", "password is ", "sk-", "eyJaaaaaaaa.",
     "key key ", "cookie: a=b; ", "cookie:a=", "passpass", "pass.", "token-", " -u curl:", "mysql -p", ":AA",
     "-us", "1Q~", "<password>", "password\\\\\\", "secret='\\'", "AKIA", "sig=a1", "identified by '",
-    "PuTTY-User-Key-File-", "token: aA1aaaaaaaaaaaaaaa\n", "passw\u200bord:x1 ",
+    "PuTTY-User-Key-File-", "token: aA1aaaaaaaaaaaaaaa\n", "passw\u200bord:x1 ", "sig:", "sig1:", "sig=", "pwd ",
+    'pwd="', "=>pwd", "=authorization", "credential%3D'", "$6$A", "secret_a1",
 ]  # fmt: skip
 
 
@@ -118,17 +119,33 @@ def seconds(text: str) -> float:
     return time.process_time() - begun
 
 
+@pytest.mark.parametrize("piece", LONG)
+def test_masking_a_repeated_text_twice_changes_nothing(piece: str) -> None:
+    """What one mask uncovers is masked in the same call, also where it uncovers the next, and that the one after it."""
+    once = redact(piece * (8 * 1024 // len(piece)))
+    assert redact(once) == once
+
+
+def test_the_quotes_before_a_name_are_counted_from_the_last_quoted_value() -> None:
+    """A quote that was opened before the text was cut does not hide what follows; one around a value is not counted."""
+    cut = 'client_secret": "kd94hf93k423kf44zzz", API_TOKEN = "t0k3n-9a8b7c6d5e4f"'
+    assert redact(f'"{cut}').count("[masked]") == 2
+    assert redact(cut).count("[masked]") == 2
+    assert redact("failed (dsn='host=db password=xyzzy42 dbname=a'), pwd: 'Kiwi 5'").count("[masked]") == 2
+
+
 @pytest.mark.timing
 @pytest.mark.parametrize("piece", LONG)
 def test_time_is_in_proportion_to_the_text(piece: str) -> None:
-    """Eight times the text takes about eight times as long, not sixty-four, whatever it repeats."""
-    small, large = 32 * 1024, 256 * 1024
-    first = min(seconds(piece * (small // len(piece))) for _ in range(2))
-    assert seconds(piece * (large // len(piece))) < 24 * first + 0.5
+    """Four times the text takes about four times as long, not sixteen, whatever it repeats."""
+    small, large = 64 * 1024, 256 * 1024
+    first = min(seconds(piece * (small // len(piece))) for _ in range(3))
+    second = min(seconds(piece * (large // len(piece))) for _ in range(3))
+    assert second < 5 * first + 0.1
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("piece", LONG)
 def test_ten_megabytes_are_masked(piece: str) -> None:
-    """Ten megabytes of the worst text take seconds."""
-    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 60
+    """Ten megabytes of the worst text take seconds of the processor; the limit is for a busy one."""
+    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 30

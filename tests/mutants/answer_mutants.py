@@ -224,6 +224,20 @@ MUTANTS = [
         _MASKING,
     ),
     Mutant(
+        "a mask moves the quotes that are counted before a name",
+        "masking/names.py",
+        "first = masked_to + len(quote)",
+        "pass",
+        _MASKING,
+    ),
+    Mutant(
+        "a word before a mask is taken for a token",
+        "masking/values.py",
+        "[-_.:/]?+$",
+        "$",
+        _MASKING,
+    ),
+    Mutant(
         "long text is masked before it is cut",
         "masking/redact.py",
         "if len(text) > MAX_LEAVING_CHARS:",

@@ -1,9 +1,28 @@
-"""Files below one root, that can be taken back: in memory, on disk, and views of both."""
+"""Files below one root, that can be taken back: in memory, on disk, and views of both.
 
-from .host import HostFilesystem
+`HostFilesystem` is found on first use: undo on disk is half of this package, and many programs keep files in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .memory import InMemoryFilesystem
 from .protocol import FileChanges, FileKind, FileStat, Filesystem, GrepMatch
 from .views import GuardedFilesystem, ReadOnlyFilesystem, SubFilesystem
+
+if TYPE_CHECKING:
+    from .host import HostFilesystem
+
+
+def __getattr__(name: str) -> Any:
+    if name != "HostFilesystem":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .host import HostFilesystem  # noqa: PLC0415 - see above
+
+    globals()[name] = HostFilesystem
+    return HostFilesystem
+
 
 __all__ = [
     "FileChanges",

@@ -10,7 +10,6 @@ from typing import Final, final
 
 from ..errors import PatternError
 from ..fence import check_wanted
-from .pattern_syntax import shown
 from .patterns import Matcher, compiled
 from .protocol import GrepMatch
 from .walk import Tree
@@ -59,6 +58,8 @@ def grep_files(
         finally:
             matcher.close()
     except TimeoutError as error:
+        from .pattern_syntax import shown  # noqa: PLC0415 - see `patterns.compiled`
+
         raise PatternError(
             f"The search for {shown(pattern)} took longer than {timeout:g} seconds and was stopped; "
             "use a simpler pattern, fewer files (path=, glob=), or a longer timeout."

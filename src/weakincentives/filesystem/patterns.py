@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, final
 
-from .pattern_syntax import Translation, too_large
-
 MAX_MEMORY: Final = 8 << 20
 """What a pattern and its tables may take. Less makes some patterns slow: 2.3 s with 2 MiB, 0.07 s with 8."""
 
@@ -30,9 +28,12 @@ class Matcher(Protocol):
 
 
 def compiled(pattern: str, *, ignore_case: bool, deadline: float) -> Matcher:
-    """The pattern, ready to search until `deadline` (of `time.monotonic`); `PatternError` when it cannot be used."""
+    """The pattern, ready to search until `deadline` (of `time.monotonic`); `PatternError` when it cannot be used.
+
+    What reads patterns is imported by the first search: it compiles some of its own, and most programs never search.
+    """
     try:
-        import re2  # noqa: PLC0415 - most programs never search
+        import re2  # noqa: PLC0415 - as above
     except ImportError:
         from .pattern_worker import WorkerMatcher  # noqa: PLC0415 - only where re2 is missing
 
@@ -47,6 +48,8 @@ class Re2Matcher:
     __slots__ = ("_search",)
 
     def __init__(self, re2: Any, pattern: str, *, ignore_case: bool) -> None:
+        from .pattern_syntax import Translation, too_large  # noqa: PLC0415 - see `compiled`
+
         text = Translation(pattern, ignore_case=ignore_case, for_re2=True).text
         options = re2.Options()
         options.max_mem = MAX_MEMORY

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from heapq import heapify, heappop, heapreplace
+from typing import Literal
 
 from .prefixes import Span
 from .values import is_password, is_token
 
-Strength = Literal["password", "token", "header"]
+Strength = Literal["password", "token", "header", "key", "none"]
+"""What a name promises; `key` is one that stands alone and is a token only behind certain words."""
 
 _KEYWORDS = ("pass", "pwd", "secret", "token", "key", "credential", "sig", "auth", "kennwort", "verifier")
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _MAX_NAME = 60
+_MARK = "[masked]"
+_NEVER_BEHIND_NAMES = ".,;()[{}<|/&?!+*#@~^$-_"
+"""A name that is followed by one of these has no value; most names in ordinary text are dismissed by that."""
+_MAX_STRENGTHS = 1024
 
 _REST = re.compile(r"[A-Za-z0-9_-]{0,60}+(?:\.[A-Za-z][A-Za-z0-9_-]{0,60}+){0,4}+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -47,59 +53,69 @@ _TAILS = frozenset(
     }
 )  # fmt: skip
 
-_SEPARATOR = re.compile(
-    r"(?P<closed>\\{0,8}[\"'`]?\]?)(?:\s{1,4}+(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?"
-    r"\s{0,8}+(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[DdAa])\s{0,8}+(?:\[\s{0,4}+)?"
-)
-_XML_VALUE = re.compile(r"[\"']\s{1,4}+value\s?=\s?(?=[\"'])")
-_PROSE = re.compile(r"\s{1,4}+(?:(?:is|was|are)\b\s{0,2}+(?:now\s|set to\s)?:?\s{0,4}+)?", re.IGNORECASE)
-_ARGUMENT = re.compile(r"\\{0,4}[\"']\s{0,4}+,\s{0,4}+(?=\\{0,4}[\"'])")
-_SCHEME = re.compile(r"(?:bearer|basic|token|apikey|negotiate|key)\s{1,8}+", re.IGNORECASE)
-_TO_LINE_END = re.compile(r"(?:digest|aws4-hmac-sha256|oauth|hawk|signature|ntlm|hoba|mutual)\s", re.IGNORECASE)
-_LINE = re.compile(r"[^\r\n]{0,8192}+")
+# A separator or a phrase and the value behind it are read by one pattern: most of what is found is no credential, and
+# each match has a fixed cost. Runs of characters are possessive and bounded, as everywhere here.
+_SCHEME = r"(?i:bearer|basic|token|apikey|negotiate|key)\s{1,8}+"
+_BARE_CHARS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
+_BACKSLASH = r"\\(?![rnt\"'])"
+_BARE_RUN = rf"(?:{_BACKSLASH})?+{_BARE_CHARS}{{1,64}}+(?:{_BACKSLASH}{_BARE_CHARS}{{0,32}}+){{0,4}}+"
+_QUOTE = r"(?:[bBrRuUfF]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}[\"'`])"
+_BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN}))"
 
-_OPEN = re.compile(r"(?:[bBrRuUfF]{1,2}(?=\\{0,8}[\"']))?(\\{0,8}[\"'`])")
-_BARE = re.compile(r"(?:[^\s\"'`,;&<>(){}\[\]|\\]|\\(?![rnt\"'])){1,128}+")
-_MORE = re.compile(r"[^\s\"'`,;&<>(){}\[\]|\\]*+")
+_ASSIGNED = re.compile(
+    r"(?P<closed>\\{0,8}[\"'`]?\]?)(?:\s{1,4}+(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?"
+    r"\s{0,8}+(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[DdAa])\s{0,8}+(?:\[\s{0,4}+)?(?P<behind>)"
+    rf"{_BEGUN}?+"
+)
+_XML_VALUE = re.compile(rf"[\"']\s{{1,4}}+value\s?=\s?(?=[\"']){_BEGUN}")
+_PROSE = re.compile(rf"\s{{1,4}}+(?i:(?:is|was|are)\b\s{{0,2}}+(?:now\s|set to\s)?:?\s{{0,4}}+)?+{_BEGUN}")
+_ARGUMENT = re.compile(rf"\\{{0,4}}[\"']\s{{0,4}}+,\s{{0,4}}+(?=\\{{0,4}}[\"']){_BEGUN}")
+_HEADER = re.compile(rf"(?:{_QUOTE})?+(?P<scheme>{_SCHEME})?+(?P<bare>{_BARE_RUN})")
+_TO_LINE_END = re.compile(
+    rf"(?:{_QUOTE})?+(?P<line>(?:digest|aws4-hmac-sha256|oauth|hawk|signature|ntlm|hoba|mutual)\s[^\r\n]{{0,8192}}+)",
+    re.IGNORECASE,
+)
+_BARE = re.compile(_BARE_RUN)
+_MORE = re.compile(rf"{_BARE_CHARS}*+")
 _MAX_QUOTED = 8192
-_JUDGED = 128
+_JUDGED = 64
 """How much of a value is looked at: what is accepted is then read to its end, what is not costs no more than this."""
 
 
-class _Value(NamedTuple):
-    begin: int
-    end: int
-    quoted: bool
+_QUOTES_COUNTED = 200
 
 
 def spans(text: str, lower: str) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
-    done: set[int] = set()
-    for keyword in _KEYWORDS:
-        at = lower.find(keyword)
-        while at >= 0:
-            end = at + len(keyword)
-            head = text[max(0, at - _MAX_NAME) : at]
-            begin = at - len(head) + len(head.rstrip(_NAME_CHARS))
-            rest = _REST.match(text, end)
-            stop = rest.end() if rest else end
-            if stop not in done:
-                done.add(stop)
-                strength = _strength(text, begin, stop)
-                found = _value(text, lower, begin, stop, strength) if strength else None
-                if found:
-                    yield found
-                    stop = max(stop, found[1])
-            at = lower.find(keyword, stop)
+    reader = _Reader(text, lower)
+    last = -1
+    # The places of all keywords in order: two keywords in one name, as in `secret_key`, are met one after the other.
+    ahead = [(at, keyword) for keyword in _KEYWORDS if (at := lower.find(keyword)) >= 0]
+    heapify(ahead)
+    while ahead:
+        at, keyword = ahead[0]
+        rest = _REST.match(text, at + len(keyword))
+        stop = rest.end() if rest else at + len(keyword)
+        if stop != last:
+            last = stop
+            found = reader.behind(at, stop)
+            if found:
+                yield found
+                stop = max(stop, found[1])
+        at = lower.find(keyword, stop)
+        if at < 0:
+            heappop(ahead)
+        else:
+            heapreplace(ahead, (at, keyword))
 
 
-def _strength(text: str, begin: int, end: int) -> Strength | None:
+def _strength(name: str) -> Strength:
     """What a name promises, by its last word; the words after it in `_TAILS` and numbers do not count."""
-    words = [word.lower() for word in _WORD.findall(text[begin:end])]
+    words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and (words[-1] in _TAILS or words[-1].isdigit()):
         words.pop()
     if not words:
-        return None
+        return "none"
     last = words[-1]
     if last.endswith(_PASSWORD_ENDS) or last in _PASS_WORDS:
         return "password"
@@ -107,79 +123,119 @@ def _strength(text: str, begin: int, end: int) -> Strength | None:
         return "header"
     if last in _TOKEN_WORDS or last.endswith(("secret", "apikey", "authtoken")):
         return "token"
-    if last == "key" and _is_owned_key(text, begin, words):
-        return "token"
-    return None
+    if last == "key":
+        return "key" if len(words) == 1 else "token" if words[-2] in _KEY_OWNERS else "none"
+    return "none"
 
 
-def _is_owned_key(text: str, begin: int, words: list[str]) -> bool:
-    if len(words) > 1:
-        return words[-2] in _KEY_OWNERS
-    before = text[max(0, begin - 12) : begin]
-    return before.endswith(("?", "&")) or before.rstrip(" ").rpartition(" ")[2].lower() in _KEY_OWNERS
+class _Reader:
+    """Reads the values behind the names of one text, in their order; lives for one pass over it."""
 
+    def __init__(self, text: str, lower: str) -> None:
+        self._text = text
+        self._lower = lower
+        self._masked_to = 0
+        self._strengths: dict[str, Strength] = {}
 
-def _value(text: str, lower: str, begin: int, end: int, strength: Strength) -> Span | None:
-    """The value behind a name that ends at `end`, if it is one that must be masked."""
-    separator = _SEPARATOR.match(text, end)
-    if separator:
-        if strength == "header":
-            return _header(text, separator.end())
-        found = _read(text, separator.end())
-        if found is None:
+    def behind(self, at: int, end: int) -> Span | None:
+        """The credential behind the name that ends at `end` and has a keyword at `at`."""
+        text = self._text
+        if text[end : end + 1] in _NEVER_BEHIND_NAMES:  # also at the end of the text
             return None
-        sign = separator["sign"]
-        if found.quoted and _closes(text, begin, separator["closed"], found):
+        begin = at
+        if at and text[at - 1] in _NAME_CHARS:
+            head = text[max(0, at - _MAX_NAME) : at]
+            begin = at - len(head) + len(head.rstrip(_NAME_CHARS))
+        strength = self._strengths.get(text[begin:end]) or self._strength(text[begin:end])
+        if strength == "none" or (strength == "key" and not self._is_owned_key(begin)):
             return None
-        return _judged(text, found, strength, sign="=" if "=" in sign or sign[-1] in "dD" else ":")
-    if text.startswith(">", end):
-        return _element(text, begin, end)
-    named = _XML_VALUE.match(text, end)
-    if named:
-        found = _read(text, named.end())
-        return _judged(text, found, strength, sign="=") if found else None
-    return _loose(text, lower, begin, end, strength)
+        found = self._value(begin, end, strength)
+        if found:
+            self._masked_to = max(self._masked_to, found[1])
+        return found
 
+    def _strength(self, name: str) -> Strength:
+        if len(self._strengths) >= _MAX_STRENGTHS:
+            self._strengths.clear()
+        strength = self._strengths[name] = _strength(name)
+        return strength
 
-def _loose(text: str, lower: str, begin: int, end: int, strength: Strength) -> Span | None:
-    """Values without a separator: flags, lists of arguments, `.netrc`, SQL and prose."""
-    is_flag = text.startswith("-", begin)
-    argument = _ARGUMENT.match(text, end)
-    if argument:
-        found = _read(text, argument.end()) if is_flag or strength == "password" else None
-        sign = "flag" if is_flag else "prose"
-        return _judged(text, found, strength, sign=sign) if found else None
-    prose = _PROSE.match(text, end)
-    found = _read(text, prose.end()) if prose else None
-    if found is None:
-        return None
-    if found.quoted:
-        return _judged(text, found, strength, sign="prose") if strength == "password" else None
-    if text.find("\n", end, found.begin) >= 0:
-        return None
-    if is_flag or (strength == "password" and _in_netrc(lower, begin)):
-        return _judged(text, found, strength, sign="flag")
-    return _judged(text, found, strength, sign="prose")
+    def _is_owned_key(self, begin: int) -> bool:
+        """Whether `key` alone is a credential's name by what stands before it: `&key=`, `the API key is`."""
+        before = self._text[max(0, begin - 12) : begin]
+        return before.endswith(("?", "&")) or before.rstrip(" ").rpartition(" ")[2].lower() in _KEY_OWNERS
 
+    def _value(self, begin: int, end: int, strength: Strength) -> Span | None:
+        """The value behind a name, if it is one that must be masked."""
+        text = self._text
+        assigned = _ASSIGNED.match(text, end)
+        if assigned:
+            if strength == "header":
+                return _header(text, assigned.end("behind"))
+            if assigned["quote"] and self._closes(begin, assigned):
+                return None
+            sign = assigned["sign"]
+            return _judged(text, assigned, strength, sign="=" if "=" in sign or sign[-1] in "dD" else ":")
+        if text.startswith(">", end):
+            return _element(text, begin, end)
+        named = _XML_VALUE.match(text, end)
+        if named:
+            return _judged(text, named, strength, sign="=")
+        return self._loose(begin, end, strength)
 
-def _in_netrc(lower: str, begin: int) -> bool:
-    before = lower[max(0, begin - 160) : begin]
-    return "login " in before and ("machine " in before or "default " in before)
+    def _loose(self, begin: int, end: int, strength: Strength) -> Span | None:
+        """Values without a separator: flags, lists of arguments, `.netrc`, SQL and prose."""
+        text = self._text
+        is_flag = text.startswith("-", begin)
+        argument = _ARGUMENT.match(text, end)
+        if argument:
+            if not is_flag and strength != "password":
+                return None
+            return _judged(text, argument, strength, sign="flag" if is_flag else "prose")
+        prose = _PROSE.match(text, end)
+        if prose is None:
+            return None
+        if prose["quote"]:
+            return _judged(text, prose, strength, sign="prose") if strength == "password" else None
+        if text.find("\n", end, prose.start("bare")) >= 0:
+            return None
+        is_flag = is_flag or (strength == "password" and self._in_netrc(begin))
+        return _judged(text, prose, strength, sign="flag" if is_flag else "prose")
+
+    def _in_netrc(self, begin: int) -> bool:
+        first = max(0, begin - 160)
+        if self._lower.rfind("login ", first, begin) < 0:
+            return False
+        return any(self._lower.rfind(word, first, begin) >= 0 for word in ("machine ", "default "))
+
+    def _closes(self, begin: int, assigned: re.Match[str]) -> bool:
+        """Whether the quote before the value is the end of a text around the name, as in `getpass("Password: ")`."""
+        text, quote = self._text, assigned["quote"]
+        if quote[-1] in assigned["closed"]:
+            return False
+        first = max(0, begin - _QUOTES_COUNTED)
+        first = max(first, text.rfind("\n", first, begin) + 1)
+        # Counted from the end of the last quoted value that is or was masked: a mask is not as long as what it hides,
+        # and the quotes that are counted must be the same before and after it.
+        mark = text.rfind(_MARK, first, begin)
+        masked_to = max(self._masked_to, mark + len(_MARK) if mark >= 0 else 0)
+        if first <= masked_to < begin and text.startswith(quote, masked_to):
+            first = masked_to + len(quote)
+        return text.count(quote[-1], first, begin) % 2 == 1
 
 
 def _header(text: str, position: int) -> Span | None:
     """The credentials of an `Authorization` header; the scheme stays, unless the rest of the line is credentials."""
-    opened = _OPEN.match(text, position)
-    begin = opened.end() if opened else position
-    if _TO_LINE_END.match(text, begin):
-        line = _LINE.match(text, begin)
-        return (begin, line.end()) if line else None
-    scheme = _SCHEME.match(text, begin)
-    begin = scheme.end() if scheme else begin
-    found = _BARE.match(text, begin)
-    if not found or not is_password(found[0], sign="flag") or (scheme is None and not is_token(found[0], quoted=False)):
+    line = _TO_LINE_END.match(text, position)
+    if line:
+        return line.span("line")
+    found = _HEADER.match(text, position)
+    if not found:
         return None
-    return begin, _more(text, found.end())
+    value = found["bare"][:_JUDGED]
+    if not is_password(value, sign="flag") or (found["scheme"] is None and not is_token(value, quoted=False)):
+        return None
+    return found.start("bare"), _more(text, found.end())
 
 
 def _element(text: str, begin: int, end: int) -> Span | None:
@@ -190,29 +246,6 @@ def _element(text: str, begin: int, end: int) -> Span | None:
     if not is_password(inner[1:-1] if inner.startswith("{") else inner, sign="="):
         return None
     return (end + 1, close) if text.startswith("</", close) else None
-
-
-def _closes(text: str, begin: int, closed: str, found: _Value) -> bool:
-    """Whether the quote before the value is the end of a text around the name, as in `getpass("Password: ")`."""
-    quote = text[found.begin - 1]
-    if quote in closed:
-        return False
-    line = text[max(0, begin - 200) : begin].rpartition("\n")[2]
-    return line.count(quote) % 2 == 1
-
-
-def _read(text: str, position: int) -> _Value | None:
-    opened = _OPEN.match(text, position)
-    if opened:
-        quote, begin = opened[1], opened.end()
-        scheme = _SCHEME.match(text, begin)
-        begin = scheme.end() if scheme else begin
-        end = _closing(text, quote, begin)
-        return _Value(begin, end, True) if end > begin else None
-    scheme = _SCHEME.match(text, position)
-    begin = scheme.end() if scheme else position
-    found = _BARE.match(text, begin)
-    return _Value(begin, found.end(), False) if found else None
 
 
 def _closing(text: str, quote: str, begin: int) -> int:
@@ -236,23 +269,27 @@ def _more(text: str, end: int) -> int:
     return found.end() if found else end
 
 
-def _judged(text: str, found: _Value, strength: Strength, *, sign: str) -> Span | None:
-    begin, end, quoted = found
-    value = text[begin : min(end, begin + _JUDGED)]
-    if not quoted and text[end : end + 1] in ("(", "[") and not text.startswith("[masked]", end):
-        return None  # a call or an item
-    ok = (
-        is_password(value, sign=sign, quoted=quoted)
-        if strength == "password"
-        else is_token(value, quoted=quoted, sign=sign)
-    )
-    if not ok:
+def _judged(text: str, begun: re.Match[str], strength: Strength, *, sign: str) -> Span | None:
+    """The value whose beginning a pattern has found, if it is a credential: to its quote, or as far as it goes."""
+    is_credential = is_password if strength == "password" else is_token
+    quote = begun["quote"]
+    if quote:
+        begin = begun.end()
+        end = _closing(text, quote, begin)
+        value = text[begin : min(end, begin + _JUDGED)] if end > begin else ""
+        return (begin, end) if is_credential(value, sign=sign, quoted=True) else None
+    value = begun["bare"]
+    if value is None:
         return None
-    if not quoted:
-        if sign in (":", "prose"):
-            end = begin + len(value.rstrip(".")) if end - begin <= _JUDGED else end
-        end = _more(text, end) if end - begin >= _JUDGED else end
-    return begin, end
+    begin, end = begun.span("bare")
+    value = value[:_JUDGED]
+    if not is_credential(value, sign=sign, quoted=False):
+        return None
+    if text[end : end + 1] in ("(", "[") and not text.startswith(_MARK, end):
+        return None  # a call or an item
+    if end - begin >= _JUDGED:
+        return begin, _more(text, end)
+    return begin, begin + len(value.rstrip(".")) if sign in (":", "prose") else end
 
 
 __all__ = ["spans"]

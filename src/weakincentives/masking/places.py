@@ -22,8 +22,8 @@ _ATTRIBUTES = frozenset({"path", "expires", "domain", "max-age", "samesite", "pr
 
 _SCHEME = re.compile(r"(bearer|basic)\s{1,8}+([A-Za-z0-9._~+/=-]{8,8192}+)", re.IGNORECASE)
 
-_ATTACHED = re.compile(r"-p([^\s\"'$=-][^\s\"']{2,200}+)")
-_SEPARATE = re.compile(r"-p\s{1,4}+([^\s\"'$<-][^\s\"']{2,800}+)")
+_ATTACHED = re.compile(r"-p(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{2,200}+)")
+_SEPARATE = re.compile(r"-p\s{1,4}+(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{2,800}+)")
 _USER_PASSWORD = re.compile(r"(?:-u|--user|--proxy-user)(?:\s{1,4}+|=)[\"']?[^\s:\"'$/]{1,128}+:([^\s\"'$]{1,256}+)")
 _COMMANDS_ATTACHED = ("mysql", "mariadb", "sshpass")
 _COMMANDS_SEPARATE = ("sshpass", "docker login", "podman login", "psexec", "twine", "plink", "pscp", "helm registry")
@@ -143,21 +143,28 @@ def _is_basic(value: str) -> bool:
 
 
 def _flags(text: str, lower: str) -> Iterator[Span]:
-    at = text.find(" -p")
-    while at >= 0:
-        line = lower[max(0, at - 200) : at].rpartition("\n")[2]
-        for commands, pattern in ((_COMMANDS_ATTACHED, _ATTACHED), (_COMMANDS_SEPARATE, _SEPARATE)):
-            found = pattern.match(text, at + 1) if any(command in line for command in commands) else None
-            if found:
+    for commands, pattern in ((_COMMANDS_ATTACHED, _ATTACHED), (_COMMANDS_SEPARATE, _SEPARATE)):
+        present = [command for command in commands if command in lower]
+        at = text.find(" -p") if present else -1
+        while at >= 0:
+            found = pattern.match(text, at + 1)
+            if found and _has_command(lower, present, at):
                 yield found.span(1)
-        at = text.find(" -p", at + 3)
+            at = text.find(" -p", at + 3)
     for literal in (" -u", " --user", " --proxy-user"):
         at = text.find(literal)
         while at >= 0:
             found = _USER_PASSWORD.match(text, at + 1)
-            if found and not found[1].isdigit() and "curl" in lower[max(0, at - 200) : at]:
+            if found and not found[1].isdigit() and lower.rfind("curl", max(0, at - 200), at) >= 0:
                 yield found.span(1)
             at = text.find(literal, at + len(literal))
+
+
+def _has_command(lower: str, commands: list[str], at: int) -> bool:
+    """Whether one of the commands stands before the flag, in its line."""
+    line = lower.rfind("\n", max(0, at - 200), at)
+    first = line if line >= 0 else max(0, at - 200)
+    return any(lower.find(command, first, at) >= 0 for command in commands)
 
 
 def _identified(text: str, lower: str) -> Iterator[Span]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import names, places, prefixes
-from .prefixes import Span
+from collections.abc import Callable, Iterable
+from functools import cache
 
 MASK = "[masked]"
 """What stands in the place of a credential."""
@@ -62,11 +62,19 @@ def _once(text: str) -> str:
     return "".join(parts)
 
 
-def _spans(text: str) -> list[Span]:
+@cache
+def _rules() -> tuple[Callable[[str, str], Iterable[tuple[int, int]]], ...]:
+    """The rules, loaded for the first text: compiling their patterns takes longer than many programs take to start."""
+    from . import names, places, prefixes  # noqa: PLC0415 - most programs never mask anything
+
+    return prefixes.spans, places.spans, names.spans
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
     """What must be masked, in order and without overlaps; marks that are there already are left alone."""
     lower = text.translate(_ASCII_LOWER) if not text.isascii() else text.lower()
-    found = sorted({*prefixes.spans(text), *places.spans(text, lower), *names.spans(text, lower)})
-    merged: list[Span] = []
+    found = sorted({span for spans in _rules() for span in spans(text, lower)})
+    merged: list[tuple[int, int]] = []
     for begin, end in found:
         if text[begin:end] == MASK:
             continue

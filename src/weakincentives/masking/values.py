@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 _NEVER = frozenset(
     {
@@ -14,31 +13,29 @@ _NEVER = frozenset(
         "expired", "invalid", "incorrect", "wrong",
     }
 )  # fmt: skip
+# Every pattern reads a value once: runs are possessive, and no two parts of a pattern can share a character.
 _REFERENCE = re.compile(
-    r"\$[A-Za-z_{(]|%[sr(]|%\w+%$|[*.xX•?]+$|<|\{|\[masked\]|\[redacted\]|!|@\w+@$|#\{|\(|=", re.IGNORECASE
+    r"\$[A-Za-z_{(]|%[sr(]|%\w++%$|[*.xX•?]++$|<|\{|(?i:\[masked\]|\[redacted\])|!|@\w++@$|#\{|\(|="
+    r"|(?:~|\.{1,2})?/[\w.-]*+(?:/[\w.@-]*+)*+$|[A-Za-z]:\\|(?:https?|file|vault|secret|arn|op|ref)[:+]"  # paths
+    r"|[A-Z]++(?:_[A-Z0-9]++)++$"  # the name of a variable
 )
-_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.-]*(?:/[\w.@-]*)*$|[A-Za-z]:\\|(?:https?|file|vault|secret|arn|op|ref)[:+]")
-_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
-_NAME_ITSELF = re.compile(
-    r"[A-Za-z_-]*(?:pass(?:word|wd|phrase)?|pwd|token|secret|key|credentials?|auth)(?:[_-][A-Za-z_-]*)?:?$",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(r"[-+]?[\d_,.]+%?[a-z]?$")
-_UPPER_SNAKE = re.compile(r"[A-Z]+(?:_[A-Z0-9]+)+$")
-_SLUG = re.compile(r"[a-z]+(?:[-_.:/]?\d{1,4}(?![a-z0-9])|[-_.:/][a-z]+)*$")
-_DIGIT = re.compile(r"\d")
+_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++$")
+_LETTERS = re.compile(r"[A-Za-z_-]++:?$", re.IGNORECASE)
+_NAME = re.compile(r"(?:pass(?:word|wd|phrase)?+|pwd|token|secret|key|credentials?+|auth)(?:[_-]|:?$)", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?[\d_,.]++%?[a-z]?$")
+_SLUG = re.compile(r"[a-z]++(?:[-_.:/](?:[a-z]++|\d{1,4}+(?![a-z0-9]))|\d{1,4}+(?![a-z0-9]))*+[-_.:/]?+$")
+_DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
-_TOKEN_CHARS = re.compile(r"[\w.~+/=:%!@#$^*?&-]+$", re.ASCII)
+_TOKEN_CHARS = re.compile(r"[\w.~+/=:%!@#$^*?&-]++$", re.ASCII)
+_TURN = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
+_MIXED = 6
+"""How often capitals and small letters must meet in a token without digits, as they do in random text."""
 
 
 def _is_reference(value: str) -> bool:
     lower = value.lower().strip(".,:;")
     return (
-        lower in _NEVER
-        or bool(_REFERENCE.match(value))
-        or bool(_PATH.match(value))
-        or bool(_UPPER_SNAKE.match(value))
-        or bool(_NAME_ITSELF.match(value))
+        lower in _NEVER or bool(_REFERENCE.match(value)) or (bool(_LETTERS.match(value)) and bool(_NAME.search(value)))
     )
 
 
@@ -64,16 +61,16 @@ def is_password(value: str, *, sign: str, quoted: bool = False) -> bool:
 
 def is_token(value: str, *, quoted: bool, sign: str = "=") -> bool:
     """Whether it is one, behind a name that says token, secret, key or the like: long, and like nothing else."""
-    least = 16 if sign == "prose" else 8 if quoted else 12
-    if len(value) < least or _is_reference(value) or not _TOKEN_CHARS.match(value):
+    if len(value) < (16 if sign == "prose" else 8 if quoted else 12):
         return False
-    if _NUMBER.match(value) or _SLUG.match(value) or _ATTRIBUTE.match(value):
-        return False
-    letters = bool(_LETTER.search(value))
     if _DIGIT.search(value):
-        return letters
-    turns = sum(a.islower() != b.islower() for a, b in pairwise(value) if a.isalpha() and b.isalpha())
-    return len(value) >= 16 and turns >= 6
+        if not _LETTER.search(value):
+            return False
+    elif value.islower() or len(value) < 16 or len(_TURN.findall(value)) < _MIXED:
+        return False
+    if not _TOKEN_CHARS.match(value):
+        return False
+    return not (_is_reference(value) or _NUMBER.match(value) or _SLUG.match(value) or _ATTRIBUTE.match(value))
 
 
 __all__ = ["is_password", "is_token"]
