@@ -6,8 +6,23 @@ from tests.mutants.mutant import Mutant
 
 _WORK = ("tests/contrib/test_bounded_work.py",)
 _PATTERNS = ("tests/filesystem/test_patterns.py",)
+_DURATIONS = ("tests/core/test_durations.py",)
 
 MUTANTS = [
+    Mutant(
+        "NaN is taken for a duration",
+        "durations.py",
+        "    if 0 < value <= MAX_SECONDS or (zero and value == 0):",
+        "    if not (value <= 0 or value > MAX_SECONDS) or (zero and value == 0):",
+        _DURATIONS,
+    ),
+    Mutant(
+        "a search takes any time limit",
+        "filesystem/search.py",
+        'monotonic() + checked_seconds("timeout", timeout)',
+        "monotonic() + timeout",
+        _DURATIONS,
+    ),
     Mutant(
         "nested repetitions are not multiplied",
         "filesystem/pattern_syntax.py",
