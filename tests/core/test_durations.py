@@ -54,8 +54,6 @@ def tool(timeout: Any) -> object:
 
 
 ABOVE_ZERO: dict[str, Callable[[Any], object]] = {
-    "grep": grep,
-    "grep on disk": grep_disk,
     "Tool timeout": tool,
     "request_timeout": lambda value: LoopSettings(request_timeout=value),
     "request_timeout of an adapter": lambda value: ScriptedAdapter(request_timeout=value),
@@ -63,6 +61,8 @@ ABOVE_ZERO: dict[str, Callable[[Any], object]] = {
     "PodmanSandboxConfig timeout": lambda value: PodmanSandboxConfig(timeout=value),
 }
 ZERO_OR_MORE: dict[str, Callable[[Any], object]] = {
+    "grep": grep,  # nothing is left of a run's time: the search is over at once
+    "grep on disk": grep_disk,
     "Throttle base": lambda value: Throttle(base=value),
     "Throttle max_wait": lambda value: Throttle(max_wait=value),
     "EvalLimits sleep": lambda value: EvalLimits(sleep=value),

@@ -19,7 +19,7 @@ MUTANTS = [
     Mutant(
         "a search takes any time limit",
         "filesystem/search.py",
-        'monotonic() + checked_seconds("timeout", timeout)',
+        'monotonic() + checked_seconds("timeout", timeout, zero=True)',
         "monotonic() + timeout",
         _DURATIONS,
     ),
@@ -64,6 +64,34 @@ MUTANTS = [
         "re2.purge()",
         "pass",
         _PATTERNS,
+    ),
+    Mutant(
+        "a call that was given up goes on reading a long file",
+        "filesystem/reading.py",
+        "        while piece:\n            check_wanted()\n",
+        "        while piece:\n",
+        _WORK,
+    ),
+    Mutant(
+        "a call that was given up goes on with a stream",
+        "filesystem/reading.py",
+        "                    check_wanted()",
+        "                    pass",
+        _WORK,
+    ),
+    Mutant(
+        "a call that was given up goes on listing",
+        "filesystem/walk.py",
+        "        if index % _OFTEN == 0:\n            check()\n",
+        "",
+        _WORK,
+    ),
+    Mutant(
+        "a read-only call that was given up goes on until it is answered",
+        "runtime/invoke.py",
+        "    except OutOfTime:\n        context.give_up()\n",
+        "    except OutOfTime:\n",
+        _WORK,
     ),
     Mutant(
         "a call that was given up goes on copying",

@@ -43,7 +43,7 @@ class Searching:
         gitignore: bool = False,
     ) -> list[GrepMatch]:
         """Lines that match the regular expression, in path order; see `Filesystem.grep`."""
-        tree, deadline = self._tree(), monotonic() + checked_seconds("timeout", timeout)
+        tree, deadline = self._tree(), monotonic() + checked_seconds("timeout", timeout, zero=True)
 
         def check() -> None:  # a tree without a match may be as large as one with many
             if monotonic() > deadline:

@@ -169,7 +169,7 @@ def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
             ignore_case=params.ignore_case,
             max_matches=MAX_MATCHES + 1,
             max_line_length=300,
-            timeout=MAX_SECONDS if left is None else max(min(MAX_SECONDS, left), 0.001),
+            timeout=MAX_SECONDS if left is None else min(MAX_SECONDS, left),
         )
         lines = tuple(FoundLine(match.path, match.line, match.text) for match in found[:MAX_MATCHES])
         message = f"{_number(len(lines), 'line', 'lines')} found."
