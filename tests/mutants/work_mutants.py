@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _WORK = ("tests/contrib/test_bounded_work.py",)
 _PATTERNS = ("tests/filesystem/test_patterns.py",)
+_LARGE = ("tests/filesystem/test_host_scan_large.py",)
 _DURATIONS = ("tests/core/test_durations.py",)
 
 MUTANTS = [
@@ -94,10 +95,38 @@ MUTANTS = [
         _WORK,
     ),
     Mutant(
+        "the mirror reads holes",
+        "filesystem/copying.py",
+        "            return size\n        if error",
+        "            return at\n        if error",
+        _LARGE,
+    ),
+    Mutant(
+        "the mirror copies files of any size",
+        "filesystem/copies.py",
+        "if min(info.st_size, info.st_blocks * 512) <= self._max_bytes:",
+        "if self._max_bytes >= 0:",
+        _LARGE,
+    ),
+    Mutant(
+        "a file without a copy counts as restored when its time is the same",
+        "filesystem/manifest.py",
+        "(self.ctime, self.inode, self.mtime, self.size) == (other.ctime, other.inode, other.mtime, other.size)",
+        "(self.mtime, self.size) == (other.mtime, other.size)",
+        _LARGE,
+    ),
+    Mutant(
+        "an undo is given up with its call",
+        "filesystem/restoration.py",
+        "self._sys.fstat(source), check=go_on)",
+        "self._sys.fstat(source))",
+        _LARGE,
+    ),
+    Mutant(
         "a call that was given up goes on copying",
         "filesystem/copying.py",
-        "            check_wanted()\n",
-        "",
+        "            check()\n            done = _copy",
+        "            done = _copy",
         _WORK,
     ),
     Mutant(
