@@ -30,8 +30,14 @@ class Deadline:
 
     @classmethod
     def after(cls, duration: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """The deadline that is `duration` from now; `ValueError` unless that is positive."""
-        return cls(clock.now() + duration, clock)
+        """The deadline that is `duration` from now; `ValueError` unless that is positive and within the calendar."""
+        if not isinstance(duration, timedelta):
+            raise TypeError(f"Deadline.after takes a timedelta: write timedelta(seconds={duration!r}).")
+        try:
+            expires_at = clock.now() + duration
+        except OverflowError:
+            raise ValueError(f"{duration} is longer than the calendar goes; leave it out for no deadline.") from None
+        return cls(expires_at, clock)
 
     def remaining(self) -> timedelta:
         """What is left; zero once the deadline has passed, never negative."""

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from difflib import unified_diff
 from pathlib import Path
@@ -27,19 +29,30 @@ from weakincentives.contrib.files.diffs import MAX_COMPARED_BYTES, unified
 from weakincentives.contrib.files.edits import EditRefusedError, replaced
 from weakincentives.contrib.files.nearest import nearest
 from weakincentives.contrib.files.originals import KEPT_BYTES, KEPT_TOTAL, Originals, TrackedFilesystem
+from weakincentives.contrib.files.pages import read_page
 from weakincentives.contrib.files.reading import GrepFilesParams
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.deadlines import Deadline
-from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from weakincentives.errors import StaleCallError
+from weakincentives.fence import Owner, enter_owner, leave_owner
+from weakincentives.filesystem import FileKind, Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.fingerprints import fingerprint
+from weakincentives.filesystem.globs import walk_glob
 from weakincentives.filesystem.syscalls import Syscalls
-from weakincentives.prompt import Prompt, ToolContext
+from weakincentives.filesystem.walk import walk_files
+from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations, ToolContext, ToolResult
 from weakincentives.resources import ResourceRegistry
 from weakincentives.runtime import Session, ToolCall, ToolReply
 
+GIGABYTE = 1 << 30
 TERABYTE = 1 << 40
 PATIENT = 60
 """Seconds: reading a terabyte takes an hour, and this machine may be busy."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No parameters."""
 
 
 @pytest.fixture
@@ -370,3 +383,170 @@ def test_lines_of_nothing_take_no_memory() -> None:
         [sys.executable, "-c", textwrap.dedent(EDIT_PROGRAM)], capture_output=True, text=True, check=True, timeout=200
     )
     assert int(done.stdout) < 300  # of which the texts themselves are 130 MB
+
+
+class SlowReading(Syscalls):
+    """A disk of a million files, one of them endless, that answers slowly: reading all of it takes hours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def _wait(self) -> None:
+        self.asked += 1
+        sleep(0.01)
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        self._wait()
+        return super().pread(fd, min(count, 1 << 16), offset)
+
+    def read(self, fd: int, count: int) -> bytes:
+        self._wait()
+        return super().read(fd, min(count, 1 << 16))
+
+    def names(self, fd: int) -> list[str]:
+        return super().names(fd) * 100_000
+
+    def kinds(self, fd: int) -> list[tuple[str, int]]:
+        return super().kinds(fd) * 100_000
+
+    def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
+        self._wait()
+        return super().stat(name, dir_fd=dir_fd)
+
+
+READS: dict[str, Callable[[Filesystem], object]] = {
+    "read": lambda fs: fs.read("big"),
+    "read_bytes": lambda fs: fs.read_bytes("big"),
+    "a part": lambda fs: fs.read_bytes("big", offset=1, limit=GIGABYTE),
+    "stream": lambda fs: sum(len(piece) for piece in fs.stream("big")),
+    "lines": lambda fs: read_page(fs, "big", offset=1_000_000),
+    "grep": lambda fs: fs.grep("nothing", path="big", timeout=10_000),
+    "grep in a tree": lambda fs: fs.grep("nothing", timeout=10_000),
+    "list": lambda fs: fs.list(),
+    "glob": lambda fs: [fs.glob("**/*") for _ in range(10_000)],
+    "search": lambda fs: [fs.search("nothing") for _ in range(10_000)],
+}
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("name", READS)
+def test_a_read_that_was_given_up_on_ends(tmp_path: Path, name: str, read_only: bool) -> None:
+    """A call that times out is answered at once; its thread stops reading, whether or not the tool is read-only."""
+    (tmp_path / "small").touch()
+    with (tmp_path / "big").open("wb") as file:
+        file.write(b"text\n" * 4000)
+        file.truncate(GIGABYTE)
+    raised: list[BaseException] = []
+    ended = threading.Event()
+
+    def handler(_: Nothing, context: ToolContext) -> ToolResult[None]:
+        assert context.filesystem is not None
+        try:
+            READS[name](context.filesystem)
+        except BaseException as error:
+            raised.append(error)
+            raise
+        finally:
+            ended.set()
+        return ToolResult.ok(None)
+
+    tool = Tool[Nothing, None](
+        name="look", description="Look.", handler=handler, timeout=0.2, annotations=ToolAnnotations(read_only=read_only)
+    )
+    with HostFilesystem(tmp_path, syscalls=SlowReading()) as fs:
+        section = MarkdownSection(title="Look", template="", tools=[tool])
+        prompt = Prompt(name="files", sections=[section]).bind(resources={Filesystem: fs})
+        executor = ToolExecutor(prompt=prompt, session=Session())
+        assert executor.execute(ToolCall("c", "look", "{}")).outcome == "timeout"
+        assert ended.wait(PATIENT), "it reads on"
+    assert [type(error) for error in raised] == [StaleCallError]
+
+
+def test_a_read_that_was_given_up_on_ends_though_an_earlier_call_goes_on(tmp_path: Path) -> None:
+    """Read-only calls of a turn are answered in their order, but each stops when its own time is over."""
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(GIGABYTE)
+    ended = threading.Event()
+
+    def long(_: Nothing, context: ToolContext) -> ToolResult[None]:
+        del context
+        return ToolResult.ok(None) if ended.wait(PATIENT) else ToolResult.error("the other call did not end")
+
+    def short(_: Nothing, context: ToolContext) -> ToolResult[None]:
+        assert context.filesystem is not None
+        try:
+            context.filesystem.read_bytes("big")
+        finally:
+            ended.set()
+        return ToolResult.ok(None)
+
+    reads = ToolAnnotations(read_only=True)
+    tools = [
+        Tool[Nothing, None](name="long", description="Wait.", handler=long, timeout=10 * PATIENT, annotations=reads),
+        Tool[Nothing, None](name="short", description="Read.", handler=short, timeout=0.2, annotations=reads),
+    ]
+    with HostFilesystem(tmp_path, syscalls=SlowReading()) as fs:
+        section = MarkdownSection(title="Look", template="", tools=tools)
+        prompt = Prompt(name="files", sections=[section]).bind(resources={Filesystem: fs})
+        executor = ToolExecutor(prompt=prompt, session=Session())
+        replies = executor.execute_all([ToolCall("1", "long", "{}"), ToolCall("2", "short", "{}")])
+    assert [reply.outcome for reply in replies] == ["succeeded", "timeout"]
+
+
+class OneDirectory:
+    """A tree that is one large directory; the call is given up on while that is being read."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def kind(self, path: str, /) -> FileKind | None:
+        return "directory" if path == "." else "file"
+
+    def scan(self, path: str, /) -> Iterable[tuple[str, FileKind]]:
+        del path
+        self._owner.ended = (self,)
+        return [(f"file{number}", "file") for number in range(10_000)]
+
+    def chunks(self, path: str, /) -> Iterator[bytes]:
+        raise NotImplementedError
+
+
+def test_a_walk_that_was_given_up_on_ends_within_one_directory() -> None:
+    """However many names it holds."""
+    owner = Owner()
+    token = enter_owner(owner)
+    try:
+        with pytest.raises(StaleCallError):
+            list(walk_files(OneDirectory(owner)))
+        owner.ended = ()
+        found = walk_glob(OneDirectory(owner), "**")
+        assert next(found) == (".", "directory")
+        with pytest.raises(StaleCallError):
+            next(found)
+    finally:
+        leave_owner(token)
+
+
+def test_a_file_larger_than_the_memory_is_not_read(root: Path) -> None:
+    """It is refused before the first byte, with its size and what to do; parts of it are read."""
+    with HostFilesystem(root) as fs:
+        with pytest.raises(MemoryError, match=r"'huge' has 1,099,511,627,776 bytes to read.*stream\(\)"):
+            fs.read_bytes("huge")
+        with pytest.raises(MemoryError, match="limit="):
+            fs.read("huge")
+        assert fs.read_bytes("huge", offset=6, limit=6) == b"second"
+        assert len(fs.read_bytes("huge", offset=TERABYTE - 20_000_000)) == 20_000_000
+        assert next(iter(fs.stream("huge"))).startswith(b"first")
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, 20_000_003])
+def test_a_long_file_is_read_as_it_is(tmp_path: Path, size: int) -> None:
+    """Whatever the pieces it is read in; also its parts."""
+    data = random.Random(size).randbytes(size)
+    (tmp_path / "file").write_bytes(data)
+    with HostFilesystem(tmp_path) as fs:
+        assert fs.read_bytes("file") == data
+        assert fs.read_bytes("file", offset=5) == data[5:]
+        assert fs.read_bytes("file", offset=7, limit=9 << 20) == data[7 : 7 + (9 << 20)]
+        assert fs.read_bytes("file", limit=size) == data

@@ -6,8 +6,24 @@ from tests.mutants.mutant import Mutant
 
 _WORK = ("tests/contrib/test_bounded_work.py",)
 _PATTERNS = ("tests/filesystem/test_patterns.py",)
+_LARGE = ("tests/filesystem/test_host_scan_large.py",)
+_DURATIONS = ("tests/core/test_durations.py",)
 
 MUTANTS = [
+    Mutant(
+        "NaN is taken for a duration",
+        "durations.py",
+        "    if 0 < value <= MAX_SECONDS or (zero and value == 0):",
+        "    if not (value <= 0 or value > MAX_SECONDS) or (zero and value == 0):",
+        _DURATIONS,
+    ),
+    Mutant(
+        "a search takes any time limit",
+        "filesystem/search.py",
+        'monotonic() + checked_seconds("timeout", timeout, zero=True)',
+        "monotonic() + timeout",
+        _DURATIONS,
+    ),
     Mutant(
         "nested repetitions are not multiplied",
         "filesystem/pattern_syntax.py",
@@ -51,10 +67,66 @@ MUTANTS = [
         _PATTERNS,
     ),
     Mutant(
+        "a call that was given up goes on reading a long file",
+        "filesystem/reading.py",
+        "        while piece:\n            check_wanted()\n",
+        "        while piece:\n",
+        _WORK,
+    ),
+    Mutant(
+        "a call that was given up goes on with a stream",
+        "filesystem/reading.py",
+        "                    check_wanted()",
+        "                    pass",
+        _WORK,
+    ),
+    Mutant(
+        "a call that was given up goes on listing",
+        "filesystem/walk.py",
+        "        if index % _OFTEN == 0:\n            check()\n",
+        "",
+        _WORK,
+    ),
+    Mutant(
+        "a read-only call that was given up goes on until it is answered",
+        "runtime/invoke.py",
+        "    except OutOfTime:\n        context.give_up()\n",
+        "    except OutOfTime:\n",
+        _WORK,
+    ),
+    Mutant(
+        "the mirror reads holes",
+        "filesystem/copying.py",
+        "            return size\n        if error",
+        "            return at\n        if error",
+        _LARGE,
+    ),
+    Mutant(
+        "the mirror copies files of any size",
+        "filesystem/copies.py",
+        "if min(info.st_size, info.st_blocks * 512) <= self._max_bytes:",
+        "if self._max_bytes >= 0:",
+        _LARGE,
+    ),
+    Mutant(
+        "a file without a copy counts as restored when its time is the same",
+        "filesystem/manifest.py",
+        "(self.ctime, self.inode, self.mtime, self.size) == (other.ctime, other.inode, other.mtime, other.size)",
+        "(self.mtime, self.size) == (other.mtime, other.size)",
+        _LARGE,
+    ),
+    Mutant(
+        "an undo is given up with its call",
+        "filesystem/restoration.py",
+        "self._sys.fstat(source), check=go_on)",
+        "self._sys.fstat(source))",
+        _LARGE,
+    ),
+    Mutant(
         "a call that was given up goes on copying",
         "filesystem/copying.py",
-        "            check_wanted()\n",
-        "",
+        "            check()\n            done = _copy",
+        "            done = _copy",
         _WORK,
     ),
     Mutant(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from ..budget import Budget, BudgetTracker, TokenUsage
 from ..deadlines import Deadline
+from ..durations import checked_seconds
 from ..errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
 from .guard import DEFAULT_SECONDS, MAX_ANSWER_BYTES
 from .throttle import Throttle
@@ -45,8 +45,7 @@ class LoopSettings:
             raise ValueError("max_turns must be 1 or more, output_retries and max_expansions 0 or more.")
         if self.max_calls_per_turn < 1 or self.max_answer_bytes < 1:
             raise ValueError("max_calls_per_turn and max_answer_bytes must be 1 or more.")
-        if not (self.request_timeout > 0 and math.isfinite(self.request_timeout)):
-            raise ValueError(f"request_timeout must be a number of seconds above 0, got {self.request_timeout!r}.")
+        checked_seconds("request_timeout", self.request_timeout)
 
 
 class Limits:

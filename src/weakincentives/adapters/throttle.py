@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..durations import checked_seconds
 from .failures import RequestFailed
 
 
@@ -29,8 +30,10 @@ class Throttle:
     random: Callable[[], float] = field(default=random.random, repr=False)
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or self.base < 0 or self.max_wait < 0:
-            raise ValueError("Throttle needs max_attempts of 1 or more, and base and max_wait of 0 or more.")
+        if self.max_attempts < 1:
+            raise ValueError("Throttle needs max_attempts of 1 or more.")
+        checked_seconds("base", self.base, zero=True)
+        checked_seconds("max_wait", self.max_wait, zero=True)
 
     def wait(self, attempt: int, failure: RequestFailed) -> float | None:
         """Seconds until attempt `attempt + 1`; None when there should be none."""

@@ -12,7 +12,7 @@ from ..fence import check_wanted
 from .gitignore import Ignore
 from .paths import MAX_PATH_BYTES, ROOT, join
 from .protocol import FileKind
-from .walk import Tree, children
+from .walk import Tree, children, while_wanted
 
 MAX_PARTS: Final = 64
 """Each part of a pattern may be tried at each name."""
@@ -119,7 +119,7 @@ def walk_glob(
 ) -> Iterator[tuple[str, FileKind]]:
     """What matches at or below the directory `path`, with its kind; files come in path order.
 
-    `check` is called before a directory is read; what it raises ends the walk.
+    `check` is called before a directory is read, and within a large one; what it raises ends the walk.
     """
     glob = Glob(pattern)
     ignore = Ignore(tree.chunks) if gitignore else None
@@ -132,16 +132,18 @@ def walk_glob(
             yield current, kind
         if kind == "directory" and states - {glob.end}:
             check()
-            for child, child_kind in reversed(_next(tree, glob, current, states, ignore)):
+            for child, child_kind in while_wanted(_next(tree, glob, current, states, ignore, check)[::-1], check):
                 following, done = glob.step(states, child.rpartition("/")[2])
                 if following:
                     stack.append((child, child_kind, following, done))
 
 
-def _next(tree: Tree, glob: Glob, path: str, states: States, ignore: Ignore | None) -> list[tuple[str, FileKind]]:
+def _next(  # noqa: PLR0917 - what the one walk above has
+    tree: Tree, glob: Glob, path: str, states: States, ignore: Ignore | None, check: Callable[[], None]
+) -> list[tuple[str, FileKind]]:
     names = glob.names(states)
     if names is None:
-        return children(tree, path, ignore)
+        return children(tree, path, ignore, check)
     found: list[tuple[str, FileKind]] = []
     for name in names:
         child = join(path, name)

@@ -17,6 +17,7 @@ from ..fence import Owner, current_owner
 from ..interrupts import finalizer, shielded
 from ..weak_table import WeakTable
 from .confine import Handle, refused
+from .copies import MAX_COPIED_BYTES
 from .disk import Disk
 from .paths import (
     ROOT,
@@ -65,6 +66,8 @@ class HostFilesystem(HostReading):
         state_dir: a private directory for the undo journal, outside of the root; `$XDG_STATE_HOME/wink` or
             `~/.local/state/wink` if it is not given. Where there is none that other users cannot change, a warning
             says so, and nothing can be undone after a crash.
+        max_copied_bytes: with `watch="scan"`, the most data a file may have of which a copy is kept, None for any. A
+            call that changed a larger one cannot be undone completely: it ends with an error that names the file.
         syscalls: the operating system, for tests.
 
     >>> from tempfile import TemporaryDirectory
@@ -92,16 +95,19 @@ class HostFilesystem(HostReading):
         durable: bool = False,
         owner: tuple[int, int] | None = None,
         state_dir: str | os.PathLike[str] | None = None,
+        max_copied_bytes: int | None = MAX_COPIED_BYTES,
         syscalls: Syscalls | None = None,
     ) -> None:
         if watch not in {None, "scan"}:
             raise ValueError(f'watch must be None or "scan", got {watch!r}.')
         if watch and read_only:
             raise ValueError('watch="scan" keeps a copy on the disk, so it cannot be read_only; leave one out.')
+        if max_copied_bytes is not None and max_copied_bytes < 0:
+            raise ValueError(f"max_copied_bytes must be 0 or more, or None for no limit, got {max_copied_bytes!r}.")
         self._closed = True
         self._read_only = read_only
         self._disk = Disk(syscalls or Syscalls(), os.fspath(root), durable=durable, state_dir=state_dir)
-        self._transactions = ScanTransactions(self._disk) if watch else Transactions(self._disk)
+        self._transactions = ScanTransactions(self._disk, max_copied_bytes) if watch else Transactions(self._disk)
         self._staging = Staging(self._disk, owner)
         try:
             if read_only:

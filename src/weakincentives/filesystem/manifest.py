@@ -36,7 +36,8 @@ class Entry:
         copy: the name of the content's copy; for a symlink, where it points.
         xattrs: extended attributes, values in hexadecimal.
         fresh: whether it might change without any of the above telling.
-        opaque: whether it could not be read, so that its content (all below a directory) is not known.
+        opaque: whether it could not be read, or was too large to be copied, so that its content (all below a
+            directory) is not known.
     """
 
     mode: int
@@ -60,6 +61,10 @@ class Entry:
             and self.size == info.st_size
             and self.mode == info.st_mode
         )
+
+    def untouched(self, other: Entry) -> bool:
+        """Whether the kernel said the same of both, so that there was no write between them."""
+        return (self.ctime, self.inode, self.mtime, self.size) == (other.ctime, other.inode, other.mtime, other.size)
 
     def like(self, other: Entry) -> bool:
         """Whether a program that reads it would see no difference."""

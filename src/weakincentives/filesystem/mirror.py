@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, final
 
 from ..errors import JournalError
-from .beneath import is_copy
+from ..fence import check_wanted
 from .confine import Handle
+from .copies import Copies, go_on
 from .differences import summary
 from .disk import Disk
 from .frames import Header, RejectedError, frame, frames, header, read_header, slot, slot_offset
@@ -44,19 +46,18 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 class Mirror:
     """The copy of one root. Its caller holds the disk's lock."""
 
-    __slots__ = ("_copies", "_count", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_of", "_sys", "manifest")
+    __slots__ = ("_copies", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_of", "_sys", "manifest")
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, max_copied_bytes: int | None = None) -> None:
         self._disk = disk
         self._sys = disk.sys
         self._fd = -1
-        self._copies = -1  # the same directory where the vault is the entry
+        self._copies = Copies(disk, max_copied_bytes)  # in the same directory where the vault is the entry
         self._loaded = False
         self._of: StateDir | None = None
         self._end = 0
         self._mac = b""  # of the manifest's last frame
         self._marker: Header | None = None
-        self._count = 0
         self.manifest: Manifest = {}
 
     # --- keeping
@@ -99,18 +100,26 @@ class Mirror:
         self._disk.state.end(_PART)
         with suppress(OSError):  # room for the next time, nothing more
             self._compact()
-            self._sweep()
+            self._copies.sweep({e.copy for e in self.manifest.values()})
 
     def close(self) -> None:
         """Give the descriptors back; the copy stays for the next time."""
         self._loaded = False
-        fds = {self._fd, self._copies} - {-1}
-        self._fd = self._copies = -1
+        fds = {self._fd, self._copies.fd} - {-1}
+        self._fd = self._copies.fd = -1
         for fd in fds:
             with suppress(OSError):
                 self._sys.close(fd)
 
-    def _describe(self, path: str, at: int, name: str, info: os.stat_result, known: Entry | None) -> Entry:
+    def _describe(  # noqa: PLR0917 - a `Describe`, and one more
+        self,
+        path: str,
+        at: int,
+        name: str,
+        info: os.stat_result,
+        known: Entry | None,
+        check: Callable[[], None] = check_wanted,
+    ) -> Entry:
         """The entry, with a copy of the content made now, unless the one there is turns out to be the same."""
         for _ in range(5):
             now = time.time_ns()
@@ -118,15 +127,17 @@ class Mirror:
             if not stat.S_ISREG(info.st_mode):
                 copy = self._sys.readlink(name, dir_fd=at) if stat.S_ISLNK(info.st_mode) else ""
                 return entry(info, now, copy=copy, xattrs=xattrs)
+            if self._copies.leave_out(path, info):
+                return entry(info, now, xattrs=xattrs, opaque=True)
             try:
                 fd = self._sys.open(name, READ, dir_fd=at)
             except PermissionError:
                 return entry(info, now, xattrs=xattrs, opaque=True)
             with Handle(self._sys, fd):
-                if known is not None and known.copy and self._matches(fd, known):
+                if known is not None and self._copies.matches(fd, known, check):
                     copy = known.copy
                 else:
-                    copy = self._copy_from(fd)
+                    copy = self._copies.make(fd, check)
                 after = self._sys.fstat(fd)
             if entry(after, now).same(info):
                 return entry(info, now, copy=copy, xattrs=xattrs)
@@ -137,7 +148,7 @@ class Mirror:
         """The entry without a copy: what has none differs from all that has one."""
         if known is not None and known.copy and stat.S_ISREG(info.st_mode) and known.same(info):
             with suppress(PermissionError), Handle(self._sys, self._sys.open(name, READ, dir_fd=at)) as fd:
-                if self._matches(fd, known):
+                if self._copies.matches(fd, known):
                     return known
         copy = self._sys.readlink(name, dir_fd=at) if stat.S_ISLNK(info.st_mode) else ""
         return entry(info, time.time_ns(), copy=copy, xattrs=self._xattrs(name, at, info))
@@ -146,30 +157,6 @@ class Mirror:
         if stat.S_ISLNK(info.st_mode):
             return ()
         return tuple(sorted((key, value.hex()) for key, value in self._sys.xattrs(name, dir_fd=at).items()))
-
-    def _copy_from(self, source: int) -> str:
-        self._count += 1
-        copy = f"c{self._count}"
-        fd = self._sys.open(copy, _CREATE, 0o600, dir_fd=self._copies)
-        with Handle(self._sys, fd):
-            while chunk := self._sys.read(source, CHUNK):
-                write_all(self._sys, fd, chunk)
-        return copy
-
-    def _matches(self, fd: int, known: Entry) -> bool:
-        if self._sys.fstat(fd).st_size != known.size:
-            return False
-        with (
-            suppress(FileNotFoundError),
-            Handle(self._sys, self._sys.open(known.copy, READ, dir_fd=self._copies)) as copy,
-        ):
-            at = 0
-            while chunk := self._sys.pread(fd, CHUNK, at):
-                if self._sys.pread(copy, len(chunk), at) != chunk:
-                    return False
-                at += len(chunk)
-            return True
-        return False
 
     # --- the manifest's file
 
@@ -186,7 +173,7 @@ class Mirror:
             self._sys.unlink(_LOG, dir_fd=self._fd)
             self.manifest = self._load(None)
         self._compact()
-        self._sweep()
+        self._copies.sweep({e.copy for e in self.manifest.values()})
         self._loaded = True  # last: an interrupt before is followed by loading it again
 
     def _open_directories(self) -> None:
@@ -194,10 +181,10 @@ class Mirror:
         for fd in (state.entry, state.fd):
             with suppress(FileExistsError):
                 self._sys.mkdir(MIRROR, 0o700, dir_fd=fd)
-        self._fd = self._copies = self._sys.open(MIRROR, DIRECTORY, dir_fd=state.entry)
+        self._fd = self._copies.fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state.entry)
         if state.fd != state.entry:
-            self._copies = -1
-            self._copies = self._sys.open(MIRROR, DIRECTORY, dir_fd=state.fd)
+            self._copies.fd = -1
+            self._copies.fd = self._sys.open(MIRROR, DIRECTORY, dir_fd=state.fd)
 
     def _load(self, limit: int | None) -> Manifest:
         """The manifest as of that length, or of now. Raises `RejectedError` for one that is not ours."""
@@ -248,15 +235,6 @@ class Mirror:
             self._write_file(_LOG, data)
             self._end, self._mac = len(data), mac
 
-    def _sweep(self) -> None:
-        needed = {e.copy for e in self.manifest.values()}
-        for name in self._sys.names(self._copies):
-            if is_copy(name):
-                self._count = max(self._count, int(name[1:]))
-                if name not in needed:
-                    with suppress(OSError):
-                        self._sys.unlink(name, dir_fd=self._copies)
-
     def _write_file(self, name: str, data: bytes) -> None:
         staged = self._disk.state.new_name("stage")
         entry = self._disk.state.entry
@@ -299,7 +277,7 @@ class Mirror:
         if wanted is None:
             self.commit()
             return None
-        self._sweep_count()
+        self._copies.recount()
         failed = self.restore(wanted)
         self.commit()
         return failed
@@ -326,20 +304,16 @@ class Mirror:
         check_header(found, header_body(_OPEN_VERSION, state.binding, state.transaction))
         return found.floor
 
-    def _sweep_count(self) -> None:
-        numbers = [int(name[1:]) for name in self._sys.names(self._copies) if is_copy(name)]
-        self._count = max(numbers, default=0)
-
     def restore(self, wanted: Manifest) -> list[str]:
         """Make the root what it was, whoever changed it; the paths that could not be put back, after all others."""
         current = Scan(self._disk, self.manifest, self._look, opened=wanted).run()
-        restored, failed = Restoration(self._disk, self._copies, current, wanted).run()
+        restored, failed = Restoration(self._disk, self._copies.fd, current, wanted).run()
 
         def describe(path: str, at: int, name: str, info: os.stat_result, known: Entry | None) -> Entry:
             was = restored.get(path)
             if was is not None and (was.mode, was.mtime) == (info.st_mode, info.st_mtime_ns):
                 return entry(info, time.time_ns(), copy=was.copy, xattrs=was.xattrs, opaque=was.opaque)
-            return self._describe(path, at, name, info, known)
+            return self._describe(path, at, name, info, known, check=go_on)
 
         with suppress(OSError):  # time saved for the next snapshot, which looks for itself where this found no room
             self._advance(Scan(self._disk, self.manifest, describe).run())
@@ -365,11 +339,13 @@ class Mirror:
     def _same_content(self, path: str, old: Entry, new: Entry) -> bool:
         if stat.S_ISLNK(old.mode):
             return old.copy == new.copy
+        if old.opaque:
+            return old.untouched(new)
         if not stat.S_ISREG(old.mode) or (old.copy and old.copy == new.copy):
             return True
         try:
             with Handle(self._sys, self._disk.dirs.open(path, READ)) as fd:
-                return self._matches(fd, old)
+                return self._copies.matches(fd, old)
         except OSError:
             return False
 

@@ -6,8 +6,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import final
+from io import BytesIO
+from sys import maxsize
+from typing import Final, final
 
+from ..fence import check_wanted
 from .confine import Handle, explained, kind_of, refused
 from .differences import addressable
 from .disk import Disk
@@ -17,6 +20,10 @@ from .search import Searching
 from .staging import CHUNK, READ
 from .syscalls import DIRECTORY
 from .text import check_chunk_size, check_range, decode
+from .walk import while_wanted
+
+LONG: Final = 8 << 20
+"""More is read by pieces of this length: between them a call that was given up on ends."""
 
 
 @final
@@ -59,15 +66,13 @@ class HostReading(Searching):
                 return self._pread(fd, limit, offset)
             # Room for what is there, not for what was asked.
             size = max(0, self._disk.sys.fstat(fd).st_size - offset)
-            left = size if limit is None else min(size, limit)
-            pieces = [self._pread(fd, left, offset)]
-            at = offset + len(pieces[0])
-            left = CHUNK if limit is None else limit - len(pieces[0])
-            while left and (more := self._disk.sys.pread(fd, min(CHUNK, left), at)):  # it grew, or tells no size
-                pieces.append(more)
-                at += len(more)
-                left -= 0 if limit is None else len(more)
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            known = size if limit is None else min(size, limit)
+            if known > LONG:
+                _check_memory(path, known)
+            data = self._pread(fd, min(known, LONG), offset)
+            left = (maxsize if limit is None else limit) - len(data)
+            more = self._disk.sys.pread(fd, min(CHUNK, left), offset + len(data)) if left else b""
+            return self._long(fd, data, more, offset, left) if more else data  # long, or it grew, or it tells no size
 
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
         """See `Filesystem.stream`; the file is held open until the iterator is used up or dropped."""
@@ -99,7 +104,7 @@ class HostReading(Searching):
         path = self._named(path)
         found: list[FileStat] = []
         with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
-            for name in sorted(self._disk.sys.names(fd)):
+            for name in while_wanted(sorted(self._disk.sys.names(fd))):
                 if addressable(name):
                     with suppress(FileNotFoundError):  # gone since
                         child = self._disk.sys.stat(name, dir_fd=fd)
@@ -157,10 +162,25 @@ class HostReading(Searching):
             pieces.append(data)
         return b"".join(pieces)
 
+    def _long(self, fd: int, first: bytes, piece: bytes, at: int, left: int) -> bytes:
+        """What was read from `at` on, and at most `left` bytes from `piece` on, while the call is wanted."""
+        whole = BytesIO()  # gives its content without a copy
+        whole.write(first)
+        while piece:
+            check_wanted()
+            whole.write(piece)
+            left -= len(piece)
+            piece = self._disk.sys.pread(fd, min(LONG, left), at + whole.tell()) if left else b""
+        return whole.getvalue()
+
     def _pieces(self, handle: Handle, size: int) -> Iterator[bytes]:
         with handle as fd:
-            while piece := self._disk.sys.read(fd, size):
+            piece = self._disk.sys.read(fd, size)
+            while piece:
                 yield piece
+                piece = self._disk.sys.read(fd, size)
+                if piece:  # not for the many files that are one piece
+                    check_wanted()
 
     def _stat(self, path: str, found: os.stat_result, *, readonly: bool) -> FileStat:
         kind = kind_of(found.st_mode)
@@ -188,6 +208,15 @@ class HostReading(Searching):
         if old.st_uid == os.geteuid():
             return bool(old.st_mode & stat.S_IWUSR)
         return self._disk.sys.access(name, os.W_OK, dir_fd=at)
+
+
+def _check_memory(path: str, size: int) -> None:
+    """`MemoryError` now, and not when the machine has none left and ends the process."""
+    if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise MemoryError(
+            f"{path!a} has {size:,} bytes to read, more than this machine's memory; "
+            "read parts of it with offset= and limit=, or use stream()."
+        )
 
 
 @final

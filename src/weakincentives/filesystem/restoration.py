@@ -7,14 +7,17 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, final
 
 from .confine import Handle
+from .copies import go_on
+from .copying import copy_content
 from .disk import Disk
 from .manifest import Entry, Manifest
 from .paths import ROOT, is_below, split
-from .staging import CHUNK, READ
-from .syscalls import DIRECTORY, write_all
+from .staging import READ
+from .syscalls import DIRECTORY
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
@@ -96,6 +99,9 @@ class Restoration:
 
     def _bring_back(self, path: str, wanted: Entry) -> None:
         current = self._current.get(path)
+        if wanted.opaque and stat.S_ISREG(wanted.mode):
+            self._check_unknown(path, wanted, current)
+            return
         if path == ROOT or (current is not None and current.like(wanted)):
             return
         if stat.S_ISDIR(wanted.mode):
@@ -103,12 +109,21 @@ class Restoration:
                 self._with_room(path, lambda: self._mkdir(path))
             self._touched.add(path)
             return
-        if wanted.opaque or not (stat.S_ISREG(wanted.mode) or stat.S_ISLNK(wanted.mode) or stat.S_ISFIFO(wanted.mode)):
+        if not (stat.S_ISREG(wanted.mode) or stat.S_ISLNK(wanted.mode) or stat.S_ISFIFO(wanted.mode)):
             if current is None or current.size != wanted.size or current.mtime != wanted.mtime:
                 self._failed.append(path)
             return
         self._with_room(path, lambda: self._put_back(path, wanted))
         self._restored[path] = wanted
+
+    def _check_unknown(self, path: str, wanted: Entry, current: Entry | None) -> None:
+        """A file of whose content there is no copy: it is as it was, or it is said that it may not be."""
+        if current is None or not current.untouched(wanted):
+            self._failed.append(path)
+            if current is not None and not current.like(wanted):
+                parent, name = self._parent(path)
+                with parent as at:
+                    self._set_attributes(name, at, replace(wanted, mtime=current.mtime))
 
     def _with_room(self, path: str, step: Callable[[], None]) -> None:
         """Do it; on a full disk, once more without the file that is there, then without all that will be replaced."""
@@ -155,8 +170,7 @@ class Restoration:
                 Handle(self._sys, self._sys.open(wanted.copy, READ, dir_fd=self._copies)) as source,
                 Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=state)) as fd,
             ):
-                while chunk := self._sys.read(source, CHUNK):
-                    write_all(self._sys, fd, chunk)
+                copy_content(self._sys, source, fd, self._sys.fstat(source), check=go_on)
                 self._set_xattrs(fd, wanted)
         self._set_attributes(staged, state, wanted)
 

@@ -28,9 +28,9 @@ class ScanTransactions(Transactions):
 
     __slots__ = ("_mirror", "_open", "_owed", "_recovers_to", "_scans")
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, max_copied_bytes: int | None) -> None:
         super().__init__(disk)
-        self._mirror = Mirror(disk)
+        self._mirror = Mirror(disk, max_copied_bytes)
         self._scans = Savepoints()
         self._open = False
         self._owed: Mark | None = None

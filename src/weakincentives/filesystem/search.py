@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from time import monotonic
 
+from ..durations import checked_seconds
 from ..fence import check_wanted
 from .globs import walk_glob
 from .grep import grep_files
@@ -42,7 +43,7 @@ class Searching:
         gitignore: bool = False,
     ) -> list[GrepMatch]:
         """Lines that match the regular expression, in path order; see `Filesystem.grep`."""
-        tree, deadline = self._tree(), monotonic() + timeout
+        tree, deadline = self._tree(), monotonic() + checked_seconds("timeout", timeout, zero=True)
 
         def check() -> None:  # a tree without a match may be as large as one with many
             if monotonic() > deadline:

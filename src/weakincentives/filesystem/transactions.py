@@ -360,7 +360,8 @@ def refuse_incomplete(disk: Disk, paths: Sequence[str]) -> None:
         shown = ", ".join(ascii(path) for path in paths[:5])
         raise JournalError(
             f"{len(paths)} path(s) in {disk.root} could not be put back, among them {shown}: "
-            "they could not be read before, or are sockets or devices. All others were."
+            "they could not be read before, were larger than max_copied_bytes=, or are sockets or devices. "
+            "All others were."
         )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
 
 from ..fence import check_wanted
 from .gitignore import Ignore
 from .paths import ROOT, join, not_a_directory, not_found
 from .protocol import FileKind, Filesystem
+
+T = TypeVar("T")
+
+_OFTEN: Final = 256
 
 
 class Tree(Protocol):
@@ -51,14 +55,28 @@ class FilesystemTree:
         return self._fs.stream(path)
 
 
-def children(tree: Tree, path: str, ignore: Ignore | None = None) -> list[tuple[str, FileKind]]:
+def while_wanted(items: Sequence[T], check: Callable[[], None] = check_wanted) -> Iterable[T]:
+    """The same items; if they are many, `check` is called now and then, and what it raises ends the loop."""
+    return items if len(items) <= _OFTEN else _checked(items, check)
+
+
+def _checked(items: Sequence[T], check: Callable[[], None]) -> Iterator[T]:
+    for index, item in enumerate(items):
+        if index % _OFTEN == 0:
+            check()
+        yield item
+
+
+def children(
+    tree: Tree, path: str, ignore: Ignore | None = None, check: Callable[[], None] = check_wanted
+) -> list[tuple[str, FileKind]]:
     """Path and kind of each child, so sorted that a depth-first walk gives all file paths in order."""
     found: list[tuple[str, str, FileKind]] = []
     try:
         entries = list(tree.scan(path))
     except OSError:  # deleted or replaced since it was seen, or not readable
         return []
-    for name, kind in entries:
+    for name, kind in while_wanted(entries, check):
         # "a-b" comes before "a/x": the slash takes part in the order of whole paths.
         found.append((f"{name}/" if kind == "directory" else name, join(path, name), kind))
     found.sort()
@@ -89,4 +107,4 @@ def require_directory(tree: Tree, path: str) -> None:
         raise not_a_directory(path)
 
 
-__all__ = ["FilesystemTree", "Tree", "children", "require_directory", "walk_files"]
+__all__ = ["FilesystemTree", "Tree", "children", "require_directory", "walk_files", "while_wanted"]

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar, cast, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
+from ..durations import checked_seconds
 from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
 from ..serde import dump, parse
@@ -225,9 +226,10 @@ def checked_timeout(timeout: object, refusals: Refusals) -> float | None:
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
-        refusals.refuse(f"timeout must be a positive number of seconds, got {timeout!r}; None means no timeout.")
-    return float(seconds)
+    try:
+        return checked_seconds("timeout", seconds)
+    except (TypeError, ValueError) as error:
+        refusals.refuse(f"{error} None means no timeout.")
 
 
 def check_isolation(isolation: object, handler: Any, refusals: Refusals) -> None:

@@ -114,6 +114,14 @@ class CallContext(_CallFields, ToolContext):
     def _new_guard(self) -> Guard:
         return Fence(self._around, self._owner) if self._writes else self._run.read_only_guard(self._request.call.name)
 
+    def give_up(self) -> None:
+        """Have the handler's work stop, as far as it is ours; it may still run, and would begin calls.
+
+        For a call that is over, or will be as soon as it is its turn to be answered.
+        """
+        if self._owner is not None:
+            self._owner.ended = self._run.locks
+
     def end(self, outcome: Outcome) -> None:
         """Close what was built for the call, then refuse all further writes."""
         scope = self._scope
@@ -124,8 +132,8 @@ class CallContext(_CallFields, ToolContext):
             reason = _ENDINGS.get(outcome)
             if reason is None:
                 reason = "it returned"
-            elif self._owner is not None:  # its handler may still run, and begin calls
-                self._owner.ended = self._run.locks
+            else:
+                self.give_up()
             _set_over(self, reason)
             if self._scope is not scope and self._scope is not None:
                 self._scope.close()

@@ -86,6 +86,7 @@ async def invoke(
                 call = _watched(tool, context)
                 result = await waiting.within(limits.seconds(), lambda: call(params, context), is_async=tool.is_async)
     except OutOfTime:
+        context.give_up()
         expired = run.deadline is not None and run.deadline.expired  # also while a worker process was starting
         return _out_of_time(tool, "deadline" if expired else outcome)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code

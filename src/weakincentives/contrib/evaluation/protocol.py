@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
+
+from ...durations import checked_seconds, is_finite_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,10 @@ class EvalLimits:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            wrong = isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
-            if wrong or value < 0 or (value == 0 and item.name != "sleep"):
+            if not is_finite_number(value) or value < 0 or (value == 0 and item.name != "sleep"):
                 raise ValueError(f"EvalLimits {item.name} must be a finite, positive number, got {value!r}.")
+        checked_seconds("EvalLimits seconds", self.seconds)
+        checked_seconds("EvalLimits sleep", self.sleep, zero=True)
 
     def within(self, seconds: float) -> EvalLimits:
         """These limits, with no more time than that."""

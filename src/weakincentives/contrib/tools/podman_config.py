@@ -6,9 +6,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 
+from ...durations import MAX_SECONDS, is_finite_number
 from ...errors import PromptValidationError
 from ...filesystem.paths import reserved
 from ..evaluation.protocol import EvalLimits
@@ -117,8 +117,10 @@ class PodmanSandboxConfig:
                 raise _wrong(f"{name}= must be at least {least:,} bytes")
         for name in ("cpus", "pids", "max_files", "timeout", "output", "lease"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            if not is_finite_number(value) or value <= 0:
                 raise _wrong(f"{name}= must be a finite, positive number, got {value!r}")
+        if max(self.timeout, self.lease) > MAX_SECONDS:
+            raise _wrong(f"timeout= and lease= must be at most {MAX_SECONDS:,.0f} seconds")
         if self.pids < LEAST_PIDS:
             raise _wrong(
                 f"pids= must be at least {LEAST_PIDS}: the container's own process, a shell and what it starts"

@@ -11,6 +11,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any, TypeVar, final
 
+from ...durations import checked_seconds
 from ...errors import LedgerError
 from .rows import FORMER_ROWS, SCHEMA_VERSION, TABLE
 from .sql import SqlLedger, Work
@@ -22,6 +23,7 @@ _KEPT = 4
 
 _SHORTEST, _LONGEST = 0.05, 0.25
 
+_MAX_MILLISECONDS = 2**31 - 1  # of a setting of the server
 _SETTINGS = """
     SET default_transaction_isolation = 'read committed';
     SET idle_in_transaction_session_timeout = '10s';
@@ -57,7 +59,7 @@ class PostgresEffectLedger(SqlLedger):
     def __init__(self, dsn: str, *, patience: float = 30.0) -> None:
         self._psycopg = _driver()
         self._dsn = dsn
-        self._patience = patience
+        self._patience = checked_seconds("patience", patience, zero=True)
         self._lock = Lock()
         self._idle: list[Any] = []
         self._pid = os.getpid()
@@ -135,7 +137,8 @@ class PostgresEffectLedger(SqlLedger):
             self._dsn, autocommit=True, connect_timeout=5, application_name="wink-ledger"
         )
         try:
-            connection.execute(_SETTINGS.format(milliseconds=max(1, int(self._patience * 1000))))
+            milliseconds = min(max(1, int(self._patience * 1000)), _MAX_MILLISECONDS)
+            connection.execute(_SETTINGS.format(milliseconds=milliseconds))
             if connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
                 connection.execute("SET synchronous_commit = on")  # else a crash could lose a claim
             with connection.transaction():

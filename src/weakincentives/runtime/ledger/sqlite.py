@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any, TypeVar, final
 
 from ...clock import SYSTEM_CLOCK, Clock
+from ...durations import checked_seconds
 from ...errors import LedgerError
 from . import sqlite_file
 from .sql import SqlLedger, Work
@@ -42,7 +43,7 @@ class SqliteEffectLedger(SqlLedger):
 
     def __init__(self, path: str | os.PathLike[str], *, patience: float = 30.0, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = Path(path).absolute()
-        self._patience = patience
+        self._patience = checked_seconds("patience", patience, zero=True)
         self._clock = clock
         self._lock = Lock()
         self._queue = Queue(self.path.parent)
