@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.mutants.mutant import SOURCE, run_tests, seeded
 
-ROOT = Path(__file__).parents[2]
 LEDGER = "runtime/ledger"
 
 
@@ -185,19 +181,8 @@ MUTANTS = {
 def test_the_tests_notice(name: str, tmp_path: Path) -> None:
     """With the mistake at least one test fails."""
     mutant = MUTANTS[name]
-    source = tmp_path / "src"
-    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-    path = source / "weakincentives" / mutant.file
-    text = path.read_text()
+    text = (SOURCE / mutant.file).read_text()
     assert text.count(mutant.old) >= 1, f"{mutant.file} has changed: {mutant.old}"
-    path.write_text(text.replace(mutant.old, mutant.new, 1))
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not torture", "--timeout", "60", "-W", "default"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *TESTS[mutant.tests], *options],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    package = seeded(tmp_path, mutant.file, mutant.old, mutant.new)
+    done = run_tests(package, tmp_path, TESTS[mutant.tests], "--timeout", "60", "-W", "default")
     assert done.returncode == 1, f"{name}: not noticed\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
