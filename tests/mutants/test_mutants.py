@@ -23,7 +23,7 @@ SUITE = [
 """What is run on each mutant, the quickest to notice first."""
 
 
-_OPTIONS = ("--tb", "no", "--timeout", "20", "--timeout-method", "thread")
+_OPTIONS = ("--tb", "no", "--timeout", "60", "--timeout-method", "thread")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
