@@ -15,6 +15,20 @@ _ROOTS = ("tests/filesystem/test_state_roots.py",)
 
 MUTANTS = [
     Mutant(
+        "a section's export does not say what it left out",
+        "contrib/tools/vfs.py",
+        "hidden = [] if self._root is None or not everything else undo_state_in(self._root)",
+        "hidden = list[str]()",
+        _NAMES,
+    ),
+    Mutant(
+        "what is in undo state is named as well",
+        "contrib/files/export.py",
+        "        directories[:] = [name for name in directories if name not in hidden]\n",
+        "",
+        _NAMES,
+    ),
+    Mutant(
         "the private directory can be a root",
         "filesystem/root_checks.py",
         "or any((root + ",
