@@ -75,11 +75,12 @@ class Places:
         except NotPrivateError as error:
             self.reason = str(error)
         # Whoever works in the root could write there.
-        if self.location and (self.location + "/").startswith(root.rstrip("/") + "/"):
-            if state_dir is not None:
-                raise ValueError(f"state_dir must not be inside the root, got {state_dir!r} in {root!r}.")
+        inside = bool(self.location) and (self.location + "/").startswith(root.rstrip("/") + "/")
+        if inside and state_dir is not None:
+            raise ValueError(f"state_dir must not be inside the root, got {state_dir!r} in {root!r}.")
+        refuse_undo_state(root, self.location, given=state_dir is not None)
+        if inside:
             self.reason, self.location = f"{self.location} is inside the root", ""
-        refuse_undo_state(root, self.location)
 
     # --- looking
 

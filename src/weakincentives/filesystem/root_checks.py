@@ -13,10 +13,16 @@ from .reserved import reserved
 _log = logging.getLogger(__name__)
 
 
-def refuse_undo_state(root: str, *private: str) -> None:
-    """Raise `ValueError` for a root that is a vault, the user's private directory or one of these, or is in one."""
-    with suppress(NotPrivateError):
-        private = (*private, private_dir.location(None))
+def refuse_undo_state(root: str, location: str, *, given: bool) -> None:
+    """Raise `ValueError` for a root that is a vault or the private directory, or is in one.
+
+    `location` is the private directory in use, empty where there is none. If it was `given`, it is not the user's own,
+    which is asked for as well.
+    """
+    private = [location]
+    if given:
+        with suppress(NotPrivateError):
+            private.append(private_dir.location(None))
     if any(map(reserved, root.split("/"))) or any((root + "/").startswith(each + "/") for each in private if each):
         raise ValueError(f"{root!r} is where undo state is kept, so it cannot be a root; name another folder.")
 
