@@ -37,6 +37,17 @@ def _keys(root: Path) -> Authenticator:
     return Authenticator(home.root_key(entry_of(root).name))
 
 
+def _intend_vault(root: Path) -> Path:
+    """Describe a vault beside the root as one that is about to be made; where it would be."""
+    keys = _keys(root)
+    entry_of(root).mkdir(mode=0o700)
+    vault = root.parent / ".root.wink-0123456789abcdef"
+    fd = os.open(entry_of(root), os.O_DIRECTORY)
+    write_record(Syscalls(), fd, keys, RootRecord(str(root), vault.name, inside=False), durable=False)
+    os.close(fd)
+    return vault
+
+
 def _left(root: Path) -> list[Path]:
     return [*root.parent.glob(".root.wink*"), *root.glob(".wink*"), *entry_of(root).parent.glob("*")]
 
@@ -56,30 +67,20 @@ def test_an_entry_without_a_description_is_as_none(root: Path) -> None:
 @pytest.mark.parametrize("made", [False, True])
 def test_a_vault_that_was_only_intended_is_removed(root: Path, made: bool) -> None:
     """The description comes first, so a vault that was made just before the kill is known, and goes if it is empty."""
-    keys = _keys(root)
-    entry_of(root).mkdir(mode=0o700)
-    name = ".root.wink-0123456789abcdef"
-    fd = os.open(entry_of(root), os.O_DIRECTORY)
-    write_record(Syscalls(), fd, keys, RootRecord(str(root), name, inside=False), durable=False)
-    os.close(fd)
+    vault = _intend_vault(root)
     if made:
-        (root.parent / name).mkdir(mode=0o700)
+        vault.mkdir(mode=0o700)
     HostFilesystem(root).close()
     assert _left(root) == []
 
 
 def test_an_intended_vault_with_something_in_it_stays(root: Path) -> None:
     """It cannot be ours: nothing is put into a vault before its description is complete."""
-    keys = _keys(root)
-    entry_of(root).mkdir(mode=0o700)
-    name = ".root.wink-0123456789abcdef"
-    fd = os.open(entry_of(root), os.O_DIRECTORY)
-    write_record(Syscalls(), fd, keys, RootRecord(str(root), name, inside=False), durable=False)
-    os.close(fd)
-    (root.parent / name).mkdir()
-    (root.parent / name / "file").write_text("somebody's")
+    vault = _intend_vault(root)
+    vault.mkdir()
+    (vault / "file").write_text("somebody's")
     HostFilesystem(root).close()
-    assert (root.parent / name / "file").read_text() == "somebody's"
+    assert (vault / "file").read_text() == "somebody's"
 
 
 def test_between_transactions_only_leftovers_are_removed(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from weakincentives.contrib.files.export import export_files
 from weakincentives.contrib.files.mounts import HostMount, copy_in
+from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection, VfsConfig, VfsToolsSection
 from weakincentives.errors import PathRefusedError, PromptValidationError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.paths import normalise, reserved
@@ -177,6 +179,42 @@ def test_exports_leave_it_out_and_say_so(tmp_path: Path, caplog: pytest.LogCaptu
     assert left == ("b/.wink/journal", f".x.WINK-{ID}")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".W\u0131nk", "a"]
     assert "b/.wink/journal" in caplog.text
+
+
+def test_sections_say_what_an_export_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Undo state in a folder is shown by no method, so the result and a warning name it; the rest is exported."""
+    root = tmp_path / "root"
+    for name in (".wink", f"d/.x.wink-{ID}/deep/.wink"):
+        (root / name).mkdir(parents=True)
+        (root / name / "journal").write_text("old")
+    (root / "d" / "a.txt").write_text("a")
+    (root / "d" / ".WINK").write_text("a file")
+    (root / "link").symlink_to(tmp_path)
+    with VfsToolsSection(config=VfsConfig(root=root)) as vfs:
+        vfs.filesystem.write("new.txt", "new")
+        assert vfs.export(tmp_path / "changed").left_out == ()
+        found = vfs.export(tmp_path / "all", everything=True)
+    assert found.left_out == (".wink", "d/.WINK", f"d/.x.wink-{ID}")
+    assert found.added == ("new.txt",)
+    assert "d/.WINK" in caplog.text
+    exported = [str(path.relative_to(tmp_path / "all")) for path in (tmp_path / "all").rglob("*") if path.is_file()]
+    assert sorted(exported) == ["d/a.txt", "new.txt"]
+
+
+def test_a_sandbox_says_what_an_export_left_out(tmp_path: Path) -> None:
+    """Its paths are those that were written. A folder with undo state is refused; here it is put there later."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.txt").write_text("a")
+    if os.geteuid() == 0:
+        for path in (root, root / "a.txt"):
+            os.chown(path, 1000, 1000)
+    with PodmanSandboxSection(config=PodmanSandboxConfig(root=root)) as section:
+        (root / f".x.wink-{ID}").mkdir()
+        found = section.export(tmp_path / "out")
+    assert found == ("a.txt",)
+    assert found.left_out == (f".x.wink-{ID}",)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.txt"]
 
 
 def test_nothing_is_exported_into_it(tmp_path: Path) -> None:

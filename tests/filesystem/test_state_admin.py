@@ -17,6 +17,7 @@ from weakincentives.filesystem import disk, private_dir, state_admin
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.kept_state import Entry, KeptState
 from weakincentives.filesystem.root_lock import RootLock
+from weakincentives.filesystem.root_record import RootRecord, write_record
 from weakincentives.filesystem.state_admin import StateAdminError, clean, find_entry, list_state, losses, rotate_key
 from weakincentives.filesystem.syscalls import HANDLE, Syscalls
 
@@ -243,6 +244,23 @@ def test_two_roots_that_had_one_path_are_told_apart_by_id(case: Case) -> None:
         find_entry(str(case.root))
     assert forget(case.entry.name) == []
     assert len(list_state().states) == 1
+
+
+@pytest.mark.parametrize("described", [False, True])
+def test_what_was_only_begun_can_be_forgotten(case: Case, described: bool) -> None:
+    """An entry without a description, and one whose vault was made just before the kill."""
+    HostFilesystem(case.root).close()
+    entry = entry_of(case.root)
+    entry.mkdir(mode=0o700)
+    vault = case.folder / ".root.wink-0123456789abcdef"
+    if described:
+        vault.mkdir(mode=0o700)
+        fd = os.open(entry, os.O_DIRECTORY)
+        write_record(Syscalls(), fd, case.keys, RootRecord(str(case.root), vault.name, inside=False), durable=False)
+        os.close(fd)
+    assert only().root == (str(case.root) if described else "")
+    assert forget(entry.name) == []
+    assert left(case) == []
 
 
 def test_forget_refuses_while_the_root_is_in_use(case: Case) -> None:

@@ -16,10 +16,11 @@ from tests.filesystem.crash import Crash, Faulty, build, picture
 
 from weakincentives.cli import main
 from weakincentives.errors import JournalError
-from weakincentives.filesystem import disk, places
+from weakincentives.filesystem import disk, root_checks
 from weakincentives.filesystem.frames import RejectedError
 from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.old_state import OldTransaction, old_places, old_transactions, open_old
+from weakincentives.filesystem.old_state import OldTransaction, old_transactions, open_old
+from weakincentives.filesystem.root_checks import old_places
 
 IMAGES = ("image-0123456789ab-1", "image-0123456789ab-2")
 STAGED = ("stage-0123456789ab-1", "stage-0123456789ab-2")
@@ -121,7 +122,7 @@ def test_nothing_is_changed_before_a_yes(old: Old, capsys: pytest.CaptureFixture
 
 def test_the_warning_names_the_command(old: Old, caplog: pytest.LogCaptureFixture) -> None:
     """Opening the root leaves the old state alone and says what to do."""
-    places._warned.clear()
+    root_checks._warned.clear()
     with caplog.at_level("WARNING"):
         HostFilesystem(old.root).close()
     assert f"wink state import-v1 {old.root}" in caplog.text

@@ -11,8 +11,67 @@ _ASTEVAL = ("tests/contrib/test_asteval_section.py",)
 _ADMIN = ("tests/filesystem/test_state_admin.py",)
 _IMPORT = ("tests/filesystem/test_state_import.py",)
 _GROUPS = ("tests/filesystem/test_state_groups.py",)
+_ROOTS = ("tests/filesystem/test_state_roots.py",)
 
 MUTANTS = [
+    Mutant(
+        "a section's export does not say what it left out",
+        "contrib/tools/vfs.py",
+        "hidden = [] if self._root is None or not everything else undo_state_in(self._root)",
+        "hidden = list[str]()",
+        _NAMES,
+    ),
+    Mutant(
+        "what is in undo state is named as well",
+        "contrib/files/export.py",
+        "        directories[:] = [name for name in directories if name not in hidden]\n",
+        "",
+        _NAMES,
+    ),
+    Mutant(
+        "the private directory can be a root",
+        "filesystem/root_checks.py",
+        "or any((root + ",
+        "or False and any((root + ",
+        _ROOTS,
+    ),
+    Mutant(
+        "a vault can be a root",
+        "filesystem/root_checks.py",
+        'if any(map(reserved, root.split("/"))) or ',
+        "if ",
+        _ROOTS,
+    ),
+    Mutant(
+        "a container's folder is opened before it is refused",
+        "contrib/podman/workspace.py",
+        "            self._check_journal(state_dir)\n",
+        "            HostFilesystem(self.root, state_dir=state_dir).close()\n"
+        "            self._check_journal(state_dir)\n",
+        _ROOTS,
+    ),
+    Mutant(
+        "a vault that is in a container's folder already is not looked for",
+        "filesystem/places.py",
+        "return places.must_hide() or places.is_hidden()",
+        "return places.must_hide()",
+        _ROOTS,
+    ),
+    Mutant(
+        "who waits for a ledger locks the root",
+        "runtime/ledger/sqlite_queue.py",
+        "                _lock(self._descriptor(), fcntl.F_RDLCK)\n",
+        "                _lock(self._descriptor(), fcntl.F_RDLCK)\n"
+        "                fcntl.flock(self._descriptor(), fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
+        _ROOTS,
+    ),
+    Mutant(
+        "nobody is told that another process waits for a ledger",
+        "runtime/ledger/sqlite_queue.py",
+        "[0] != fcntl.F_UNLCK",
+        "[0] == -1",
+        _ROOTS,
+    ),
     Mutant(
         "a group of several users counts as one's own",
         "filesystem/private_groups.py",

@@ -12,7 +12,8 @@ from ..errors import JournalError, ReadOnlyError
 from ..weak_table import WeakTable
 from .confine import Confined
 from .journal import Journal
-from .places import Places, warn_of_old_state
+from .places import Places
+from .root_checks import warn_of_old_state
 from .root_lock import RootLock
 from .state_dir import StateDir
 from .syscalls import DIRECTORY, HANDLE, Syscalls

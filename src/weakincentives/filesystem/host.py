@@ -53,8 +53,9 @@ class HostFilesystem(HostReading):
     Only one writer at a time: while a transaction has written something, any other process or object that
     writes to the same root waits a second, then gets a `JournalError` that names the process.
 
-    Raises `FileNotFoundError` or `NotADirectoryError` when the root is no directory, and `JournalError` when
-    another process has a transaction open on it. A root that is a symlink is resolved once, here.
+    Raises `FileNotFoundError` or `NotADirectoryError` when the root is no directory, `ValueError` when it is undo state
+    itself (the private directory, a vault, or something in them), and `JournalError` when another process has a
+    transaction open on it. A root that is a symlink is resolved once, here.
 
     Args:
         root: the directory.

@@ -25,6 +25,7 @@ from .old_journal import decode_old
 from .places import Places
 from .removal import remove
 from .reversal import Reversal
+from .root_checks import old_places
 from .root_lock import RootLock
 from .state_dir import JOURNAL, MARKER
 from .syscalls import DIRECTORY, HANDLE, Syscalls
@@ -33,12 +34,6 @@ from .vaults import Spot, Vaults, one_disk
 _LOCK: Final = "lock"
 _LARGEST: Final = 1 << 26
 _ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
-
-
-def old_places(root: str) -> tuple[str, str]:
-    """Where version 1 kept its state: beside the root, or in it."""
-    parent, name = os.path.split(root)
-    return f"{parent.rstrip('/')}/.{name}.wink", f"{root.rstrip('/')}/.wink"
 
 
 @final
@@ -261,4 +256,4 @@ def _found(sys: Syscalls, name: str, at: int) -> os.stat_result | None:
     return None
 
 
-__all__ = ["OldTransaction", "old_places", "old_transactions", "open_old"]
+__all__ = ["OldTransaction", "old_transactions", "open_old"]

@@ -24,9 +24,11 @@ from typing import final
 
 from ..errors import JournalError
 from . import private_dir
+from .confine import Handle
 from .expiry import remove_expired
 from .frames import Authenticator
 from .private_dir import NotPrivateError, PrivateDir, check_private
+from .root_checks import refuse_undo_state
 from .root_record import SAME, RootRecord, read_record, write_record
 from .state_dir import IDLE, JOURNAL, MIRROR, RECORD, TX, Binding, StateDir
 from .syscalls import DIRECTORY, HANDLE, Syscalls
@@ -35,19 +37,12 @@ from .vaults import Spot, Vaults, one_disk, spots
 _log = logging.getLogger(__name__)
 
 
-def warn_of_old_state(root: str) -> None:
-    """Say so if a version of WINK that kept its journal beside or in the root left one open. Reads nothing."""
-    parent, name = os.path.split(root)
-    for path in (f"{parent}/.{name}.wink", f"{root}/.wink"):
-        with suppress(OSError):
-            if path not in _warned and os.stat(path + "/journal", follow_symlinks=False).st_size > 0:  # noqa: PTH116
-                _warned.add(path)
-                _log.warning(
-                    "%s has the journal of a transaction that an older version of WINK left open. It is not used, as "
-                    "it could have been planted. To look at it, and have it undone: wink state import-v1 %s",
-                    path,
-                    root,
-                )
+def hides_state(root: str | os.PathLike[str], state_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Whether the root's vault is, or would be, inside of it. Opens no transaction and changes nothing."""
+    sys, path = Syscalls(), os.path.realpath(root)
+    with Handle(sys, sys.open(path, HANDLE)) as root_fd:
+        places = Places(sys, path, root_fd, state_dir, durable=False)
+        return places.must_hide() or places.is_hidden()
 
 
 @final
@@ -80,9 +75,11 @@ class Places:
         except NotPrivateError as error:
             self.reason = str(error)
         # Whoever works in the root could write there.
-        if self.location and (self.location + "/").startswith(root.rstrip("/") + "/"):
-            if state_dir is not None:
-                raise ValueError(f"state_dir must not be inside the root, got {state_dir!r} in {root!r}.")
+        inside = bool(self.location) and (self.location + "/").startswith(root.rstrip("/") + "/")
+        if inside and state_dir is not None:
+            raise ValueError(f"state_dir must not be inside the root, got {state_dir!r} in {root!r}.")
+        refuse_undo_state(root, self.location, given=state_dir is not None)
+        if inside:
             self.reason, self.location = f"{self.location} is inside the root", ""
 
     # --- looking
@@ -99,6 +96,17 @@ class Places:
         with suppress(OSError), self._vaults.parent(spot) as parent:
             return not self._sys.access(".", os.W_OK, dir_fd=parent)
         return True
+
+    def is_hidden(self) -> bool:
+        """Whether there is a vault inside the root."""
+        with suppress(NotPrivateError, FileNotFoundError):
+            opened = self._find_entry()
+            if opened is not None:
+                home, entry = opened
+                with Handle(self._sys, entry):
+                    record = self._read(entry, Authenticator(self._key(home)))
+                    return record is not None and record.inside
+        return False
 
     def pending(self) -> bool:
         """Whether a transaction is open, or was left open; needs no lock."""
@@ -388,4 +396,4 @@ class Places:
 _warned: set[str] = set()
 
 
-__all__ = ["Places", "warn_of_old_state"]
+__all__ = ["Places", "hides_state"]

@@ -29,6 +29,16 @@ def written_by(owner: Owner | None) -> Generator[None]:
         leave_owner(token)
 
 
+def _write_in_a_call(fs: Any, around: Owner, path: str) -> Any:
+    """A savepoint of a call inside another, which then wrote to `a.txt` and made the path."""
+    inner = open_call(around)
+    savepoint = fs.savepoint(inner)
+    with written_by(inner):
+        fs.write("a.txt", "inner")
+        fs.write(path, "x")
+    return savepoint
+
+
 class Savepoints(FilesystemSuite):
     """A part of `FilesystemContract`. A filesystem without a `savepoint` method passes: its snapshots are used."""
 
@@ -76,15 +86,11 @@ class Savepoints(FilesystemSuite):
         if (fs := self._with_savepoints("a.txt")) is None:
             return
         outer = open_call()
-        inner = open_call(outer)
         around = fs.savepoint(outer)
         with written_by(outer):
             fs.write("a.txt", "outer")
             fs.write("outer.txt", "x")
-        inside = fs.savepoint(inner)
-        with written_by(inner):
-            fs.write("a.txt", "inner")
-            fs.write("inner.txt", "x")
+        inside = _write_in_a_call(fs, outer, "inner.txt")
         fs.restore(inside)
         fs.release(inside)
         assert fs.read("a.txt") == "outer"
@@ -99,13 +105,8 @@ class Savepoints(FilesystemSuite):
         if (fs := self._with_savepoints("a.txt")) is None:
             return
         before, outer = state(fs), open_call()
-        inner = open_call(outer)
         around = fs.savepoint(outer)
-        inside = fs.savepoint(inner)
-        with written_by(inner):
-            fs.write("a.txt", "inner")
-            fs.write("d/inner.txt", "x")
-        fs.release(inside)
+        fs.release(_write_in_a_call(fs, outer, "d/inner.txt"))
         fs.restore(around)
         fs.release(around)
         assert state(fs) == before

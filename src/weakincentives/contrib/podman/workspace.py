@@ -12,6 +12,7 @@ from ...errors import PromptValidationError, SandboxError
 from ...fence import Owner
 from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
 from ...filesystem.ownership import open_savepoint
+from ...filesystem.places import hides_state
 from .container import CLOSED, Container
 from .folders import make_folder, remove_folder
 from .inside.scratch import Bounds, over
@@ -120,13 +121,10 @@ class Workspace:
                     os.chown(folder, *self.user)
             self.root = folder.resolve()
             self._take_owner()
-            self._host = HostFilesystem(
-                self.root,
-                watch="scan",
-                owner=None if self.rootless else self.user,
-                state_dir=None if self._parent is None else self._parent / "state",  # goes with the folder
-            )
-            self._check_journal()
+            state_dir = None if self._parent is None else self._parent / "state"  # goes with the folder
+            self._check_journal(state_dir)
+            owner = None if self.rootless else self.user
+            self._host = HostFilesystem(self.root, watch="scan", owner=owner, state_dir=state_dir)
             for path, content in files.items():
                 self.host.write(path, content)
         except BaseException:
@@ -161,8 +159,9 @@ class Workspace:
         if self._parent is not None and self._parent.exists() and not remove_folder(self._parent, PATIENCE):
             _log.warning("%s could not be emptied; remove it by hand", self._parent)
 
-    def _check_journal(self) -> None:
-        if self.host.hides_state:
+    def _check_journal(self, state_dir: Path | None) -> None:
+        """Before the folder is opened: that would undo what a killed process left in it."""
+        if hides_state(self.root, state_dir):
             raise PromptValidationError(
                 f"The journal of {self.root} would be inside of it, where the container could change it. Use a folder "
                 f"whose parent is on the same filesystem and can be written, such as {self.root / 'workspace'}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from ...prompt import MarkdownSection, ReadBeforeWritePolicy, Tool
 from ...session import SessionProtocol
 from ..evaluation.protocol import EvalLimits
 from ..evaluation.tool import evaluate_python_tool, instructions
-from ..files.export import export_files
+from ..files.export import ExportedFiles, export_files, undo_state_in
 from ..files.mounts import Copied
 from ..files.reading import reading_tools
 from ..files.tool_parts import EXAMPLE_FILES, Names
@@ -97,15 +97,17 @@ class PodmanSandboxSection(MarkdownSection[Any]):
         """Start the container now rather than with the first call; `SandboxError` when it cannot be."""
         self.container.start()
 
-    def export(self, directory: str | os.PathLike[str], *, pattern: str = "**") -> Sequence[str]:
+    def export(self, directory: str | os.PathLike[str], *, pattern: str = "**") -> ExportedFiles:
         """Write the workspace's files that match into a folder of the host; their paths.
 
         Files that are there are replaced, nothing is deleted; all or nothing. Symlinks and special files stay behind.
+        Undo state is never written: what there is of it in the workspace is named by the result's `left_out`, and in a
+        warning.
         """
         wanted = set(self._files.glob(pattern))
         paths = [path for path in walk_files(FilesystemTree(self._files)) if path in wanted]
-        export_files(self._files, paths, directory)
-        return paths
+        left_out = export_files(self._files, paths, directory, hidden=undo_state_in(self._workspace.root))
+        return ExportedFiles((path for path in paths if path not in left_out), left_out)
 
     def close(self) -> None:
         """End the container and give the files back; a temporary workspace is removed. Twice is fine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from ...filesystem import FileChanges, Filesystem, InMemoryFilesystem
 from ...filesystem.walk import FilesystemTree, walk_files
 from ...prompt import MarkdownSection, ReadBeforeWritePolicy
 from ...session import SessionProtocol
-from ..files.export import export_files
+from ..files.export import ExportedChanges, export_files, undo_state_in
 from ..files.mounts import Copied
 from ..files.originals import TrackedFilesystem, TrackedMemory
 from ..files.reading import reading_tools
@@ -70,6 +71,7 @@ class VfsToolsSection(MarkdownSection[Any]):
         policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
         self._files: TrackedFilesystem | TrackedMemory | None = None
         self.mounted: tuple[Copied, ...] = ()
+        self._root = None if config.root is None else Path(config.root).resolve()
         if not config.shared:
             self._files, self.mounted = config.open()
         super().__init__(
@@ -107,17 +109,19 @@ class VfsToolsSection(MarkdownSection[Any]):
         """What was done to the files since the section was made, as a unified diff; empty when nothing was."""
         return self.filesystem.diff()
 
-    def export(self, directory: str | os.PathLike[str], *, everything: bool = False) -> FileChanges:
+    def export(self, directory: str | os.PathLike[str], *, everything: bool = False) -> ExportedChanges:
         """Write the files that were added or changed into a folder of the host, or all files with `everything`.
 
         Files that are there are replaced; nothing is deleted, but what was removed is named in the result. All or
-        nothing: when one cannot be written, the folder is as it was.
+        nothing: when one cannot be written, the folder is as it was. Undo state is never written; with `everything`,
+        what there is of it in a `root` is named in the result (`left_out`) and in a warning.
         """
         fs = self.filesystem
         found = fs.differences()
         paths = list(walk_files(FilesystemTree(fs))) if everything else [*found.added, *found.changed]
-        export_files(fs, paths, directory)
-        return found
+        hidden = [] if self._root is None or not everything else undo_state_in(self._root)
+        left_out = export_files(fs, paths, directory, hidden=hidden)
+        return ExportedChanges(found.added, found.changed, found.removed, left_out)
 
     def close(self) -> None:
         """Give back what a `root` folder holds; what was written stays. Twice is fine."""

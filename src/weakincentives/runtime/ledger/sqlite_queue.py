@@ -1,7 +1,9 @@
 """Who waits for a SQLite file, so that whoever just wrote lets others go first.
 
-A waiting process shares an advisory lock on the file's directory; a writer that cannot have that lock for itself knows
-that somebody is waiting. Nobody ever waits for this lock: it only tells, and the system drops it when a process dies.
+A waiting process shares an advisory lock on the file's directory; a writer that could not have that lock for itself
+knows that somebody is waiting. Nobody ever waits for this lock: it only tells, and the system drops it when a process
+dies. It is a lock on a byte (`fcntl`), which belongs to the open descriptor: `flock` on the directory is that of a
+`HostFilesystem` whose root it is. Systems other than Linux have no such locks for directories; there nobody is told.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import struct
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,25 +43,20 @@ class Queue:
         if not self._waiting:
             self._waiting = True
             with suppress(OSError):
-                fcntl.flock(self._descriptor(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+                _lock(self._descriptor(), fcntl.F_RDLCK)
 
     def leave(self) -> None:
         """Say that it does not wait any more."""
         if self._waiting:
             self._waiting = False
             with suppress(OSError):
-                fcntl.flock(self._descriptor(), fcntl.LOCK_UN)
+                _lock(self._descriptor(), fcntl.F_UNLCK)
 
     def wrote(self) -> None:
         """A transaction was committed: find out whether others wait."""
         with suppress(OSError):
-            fd = self._descriptor()
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if _is_shared(self._descriptor()):
                 self._yield_until = time.monotonic() + random.uniform(*_WAY)  # noqa: S311 - not for secrets
-            else:
-                fcntl.flock(fd, fcntl.LOCK_UN)
 
     def give_way(self) -> None:
         """Before the next transaction: let those who waited go first."""
@@ -79,6 +78,25 @@ class Queue:
             held.close = partial(os.close, fd)
             _descriptors[fd] = held  # instead of one that was closed when its queue went
         return self._fd
+
+
+_FIRST_BYTE = struct.Struct("hhqqi")
+"""Linux's `struct flock`: kind, from where, start, length, process."""
+
+_HAS_LOCKS = sys.platform == "linux"
+
+
+def _lock(fd: int, kind: int) -> None:
+    if _HAS_LOCKS:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FIRST_BYTE.pack(kind, os.SEEK_SET, 0, 1, 0))
+
+
+def _is_shared(fd: int) -> bool:
+    """Whether another descriptor has the lock."""
+    if not _HAS_LOCKS:
+        return False
+    found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _FIRST_BYTE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    return _FIRST_BYTE.unpack_from(found)[0] != fcntl.F_UNLCK
 
 
 @final
