@@ -30,7 +30,10 @@ class Retrying(NamedTuple):
 
 
 class CallStarted(NamedTuple):
-    """A call is about to be checked and run. `arguments` is what the model wrote."""
+    """A call is about to be checked and run.
+
+    `arguments` is what the model wrote, with a mark for each value of a field whose type is a secret.
+    """
 
     call_id: str
     tool_name: str
