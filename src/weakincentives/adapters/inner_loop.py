@@ -212,7 +212,7 @@ class Evaluation(Generic[OutputT]):
             except RequestFailed as failure:
                 delay = self._delay(attempt, failure)
                 logger.info("Request %d failed (%s); waiting %.2f s", attempt, failure.kind, delay)
-                self._teller.tell(Retrying(str(failure), attempt, delay))
+                self._teller.tell(Retrying(_masked(failure), attempt, delay))
                 await mode.sleep(delay)
                 attempt += 1
             except (WinkError, AssertionError):
@@ -245,7 +245,7 @@ class Evaluation(Generic[OutputT]):
 
     def _delay(self, attempt: int, failure: RequestFailed) -> float:
         delay = self._settings.throttle.wait(attempt, failure)
-        text = redact(str(failure))
+        text = _masked(failure)
         if delay is None:
             tries = f" after {attempt} attempts" if attempt > 1 else ""
             phase = "response" if failure.kind == "malformed" else "request"
@@ -391,6 +391,11 @@ class Evaluation(Generic[OutputT]):
 
     def _error(self, message: str, phase: str) -> PromptEvaluationError:
         return PromptEvaluationError(message, prompt_name=self._prompt.name, phase=phase)
+
+
+def _masked(failure: RequestFailed) -> str:
+    """What may be said of a failed request: services quote the keys they were sent, and proxies their own."""
+    return redact(str(failure)[:_MAX_ERROR_CHARS])
 
 
 def new_key(prompt_name: str) -> str:

@@ -22,7 +22,10 @@ class TextDelta(NamedTuple):
 
 
 class Retrying(NamedTuple):
-    """A request failed and is sent again after `delay` seconds; text of this turn begins anew."""
+    """A request failed and is sent again after `delay` seconds; text of this turn begins anew.
+
+    `reason` has credentials masked: services quote the keys they were sent.
+    """
 
     reason: str
     attempt: int
