@@ -260,6 +260,27 @@ MUTANTS = [
         _MASKING,
     ),
     Mutant(
+        "a password of several words is masked in part",
+        "masking/names.py",
+        "return phrase.end() if phrase else end",
+        "return end",
+        _MASKING,
+    ),
+    Mutant(
+        "of a block of YAML only the first line is masked",
+        "masking/names.py",
+        "end = len(text) if line < 0 else line",
+        "break",
+        _MASKING,
+    ),
+    Mutant(
+        "what is compared with a password is masked",
+        "masking/names.py",
+        'sign in ("=", "=>", ":=")',
+        '"=" in sign',
+        _MASKING,
+    ),
+    Mutant(
         "a mask moves the quotes that are counted before a name",
         "masking/names.py",
         "first = masked_to + len(quote)",
