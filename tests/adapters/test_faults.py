@@ -62,6 +62,29 @@ def test_what_passes_is_waited_out(wire: str, fault: Any, streaming: bool) -> No
         assert [event.attempt for event in events if isinstance(event, Retrying)] == [1, 1, 2]
 
 
+SECRETS = ("sk-proj-a1B2c3D4e5F6g7H8i9J0kLmN", "hunter2-of-the-proxy")
+
+
+@every_wire
+@both_ways
+@pytest.mark.parametrize("code", [429, 500])
+def test_what_a_service_says_is_masked(wire: str, code: int, streaming: bool) -> None:
+    """Services quote the key they were sent, and proxies their own: neither is in a `Retrying` event or the error."""
+    said = f"Incorrect API key provided: {SECRETS[0]}; upstream http://gate:{SECRETS[1]}@proxy:3128 refused"
+    fault = Status(code, {"type": "api_error", "message": said})
+    shop = Workshop()
+    events: list[Any] = []
+    with connected(wire, fault, fault, say("Done.")) as (adapter, server):
+        adapter.evaluate(shop.prompt, shop.session, on_event=events.append)
+        server.assert_complete()
+    reasons = [event.reason for event in events if isinstance(event, Retrying)]
+    assert len(reasons) == 2
+    assert all("[masked]" in reason for reason in reasons)
+    caught, _ = failing(wire, *[fault] * 12, streaming=streaming)
+    assert "[masked]" in str(caught)
+    assert not any(secret in f"{events}{caught}{caught!r}" for secret in SECRETS)
+
+
 @every_wire
 def test_a_stream_that_ends_early_is_asked_for_again(wire: str) -> None:
     """Half an answer is no answer, also when the connection was closed politely."""

@@ -7,13 +7,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
-from tests.runtime.interrupt_parts import assert_at_rest, assert_free, interruptions, python_handler
+from tests.runtime.interrupt_parts import assert_free, interruptions
+from tests.runtime.interrupt_parts import sigint as sigint  # noqa: PLC0414 - a fixture of every test here
 
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, private_dir
 from weakincentives.filesystem.syscalls import Syscalls
@@ -27,13 +28,6 @@ from weakincentives.signals import shielded_run
 from weakincentives.weak_table import WeakTable
 
 INT = signal.SIGINT
-
-
-@pytest.fixture(autouse=True)
-def sigint() -> Iterator[None]:
-    with python_handler():
-        yield
-        assert_at_rest()
 
 
 @pytest.fixture
@@ -197,6 +191,9 @@ def test_an_interrupt_while_a_filesystem_goes_is_not_lost(tmp_path: Path, unrais
 
 def test_an_interrupt_anywhere_while_a_filesystem_goes_is_not_lost(tmp_path: Path, unraisable: list[Any]) -> None:
     """At each place where Python looks for signals: it is raised once it can be, and what was open is closed."""
+    with HostFilesystem(tmp_path) as first:  # the private directory stays open once a process has used it
+        first.snapshot()
+        first.write("a.txt", "x")
     before = open_files()
 
     def make() -> tuple[Callable[[], object], Callable[[Any, bool], None]]:

@@ -1,7 +1,8 @@
 """Credentials of every usual shape are masked, ordinary text is not, and no text takes long.
 
 The lists in `data/` are in base64, so that tools that look for secrets in a repository leave the made-up ones alone.
-The first pair is one text per line (with a tab and the secret), the second pair is JSON.
+The first pair is one text per line (with a tab and the secret), the others are JSON. The third pair was written before
+its author had read the rules; they missed 4 of its 60 and changed none of its 60 ordinary texts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,13 +26,17 @@ def decoded(name: str) -> str:
     return base64.b64decode((DATA / f"{name}.b64").read_bytes()).decode()
 
 
+def _json(name: str) -> list[Any]:
+    return json.loads(decoded(name))
+
+
 def positives() -> list[tuple[str, str]]:
     lines = [line.split("\t") for line in decoded("first-positive").splitlines()]
-    return [(text, secret) for text, secret in [*lines, *json.loads(decoded("second-positive"))]]
+    return [(text, secret) for text, secret in [*lines, *_json("second-positive"), *_json("third-positive")]]
 
 
 def ordinary() -> list[str]:
-    return [*decoded("first-ordinary").splitlines(), *json.loads(decoded("second-ordinary"))]
+    return [*decoded("first-ordinary").splitlines(), *_json("second-ordinary"), *_json("third-ordinary")]
 
 
 POSITIVES = positives()
@@ -38,16 +44,16 @@ ORDINARY = ordinary()
 
 
 def test_at_most_one_credential_in_a_hundred_is_missed() -> None:
-    """The lists hold 479 texts with a credential; the few that are missed are known."""
+    """The lists hold 539 texts with a credential; the few that are missed are known."""
     missed = [text for text, secret in POSITIVES if secret in redact(text)]
-    assert len(POSITIVES) == 479
+    assert len(POSITIVES) == 539
     assert len(missed) <= 4, missed
 
 
 def test_at_most_one_ordinary_text_in_a_hundred_is_changed() -> None:
-    """The lists hold 480 texts that only speak of passwords, tokens and keys."""
+    """The lists hold 540 texts that only speak of passwords, tokens and keys."""
     changed = [(text, redact(text)) for text in ORDINARY if redact(text) != text]
-    assert len(ORDINARY) == 480
+    assert len(ORDINARY) == 540
     assert len(changed) <= 4, changed
 
 
@@ -65,11 +71,55 @@ def test_masking_twice_changes_nothing() -> None:
         assert redact(once) == once
 
 
+SHAPES = [
+    ("your password was changed to Blue42fish", "Blue42fish"),
+    ("password: |\n  Hunter2x\nuser: amy", "Hunter2x"),
+    ("api_key: >-\r\n    a1b2c3d4e5f6g7h8\r\n    i9j0k1l2\r\nname: x", "i9j0k1l2"),
+    ("[db]\npassword = open sesame 1\nuser = amy", "sesame 1"),
+    ("export PASSPHRASE=blue whale 7 sings", "whale 7"),
+    ("db.example.com:5432:app:amy:s3cr3tpw", "s3cr3tpw"),
+    ("*:*:*:amy:letmein", "letmein"),
+    ("MTk4NjIyNDgzNDcxOTI1MjQ4" + ".Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs", "ZnCjm1XVW7vRze4b7Cq4se7kKWs"),
+    ("userPassword: {SSHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", "W6ph5Mm5Pz8GgiULbPgzG37mj9g"),
+    ("amy:$apr1$abcdefgh$01234567890123456789ab", "01234567890123456789ab"),
+    ("jdbc:oracle:thin:scott/tiger@db:1521:orcl", "tiger"),
+    ("sqlplus -s scott/tiger@db", "tiger"),
+    ("sshpass -p 'open sesame' ssh host", "open sesame"),
+    ('mysql -u root -p"open sesame" shop', "open sesame"),
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), SHAPES)
+def test_a_shape_that_only_one_kind_of_text_has_is_known(text: str, secret: str) -> None:
+    """Blocks of YAML, phrases on a line of their own, password files, hashes, tokens of chat services, databases."""
+    masked = redact(f"before\n{text}\nafter")
+    assert secret not in masked
+    assert masked.startswith("before\n")
+    assert masked.endswith("\nafter")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1:5432:5432", "ports:\n  - 5432:5432", "listening on db:5432: ready", "OnCalendar=*:*:00",
+        "password: |\n  It must have eight characters.\n", "secret: |\n  Where secrets are kept.\n",
+        "description: |\n  token a1b2c3\n", "MTA and MTU are set; see MTA-STS.", "OTP.example.com",
+        "sqlplus / as sysdba",
+        "jdbc:oracle:thin:@//db.example.com:1521/orcl", "the {SHA} scheme", "ssh -p '2222' host", "mysql -p 'shop'",
+        "password = getpass()", "password = None if a else b", "if password == other and ready:",
+        "the password was changed to a longer one", "$apr1$ is the prefix of Apache's hashes",
+    ],
+)  # fmt: skip
+def test_text_that_looks_like_such_a_shape_stays(text: str) -> None:
+    """Ports, times, descriptions and command lines without a password."""
+    assert redact(text) == text
+
+
 PIECES = [
     "password", "pass", "token", "secret", "api_key", "key", "=", ":", " ", "\n", '"', "'", "\\", "[masked]",
     "://", "@", "a", "hunter2", "sk-", "Bearer ", "Authorization", "cookie", ";", "-p", "-u ", "curl",
     "mysql", "-----BEGIN ", "<", ">", "PRIVATE KEY-----", "-----END ", "A1b2C3d4E5f6G7h8", "\u200b", ",",
-    "is ", "&", "?", "[", "]", "{", "}", "İ", "\ud800",
+    "is ", "&", "|\n  ", ":5432:", "*:*:*:", "sqlplus ", "MTk4", "{SSHA}", "?", "[", "]", "{", "}", "İ", "\ud800",
 ]  # fmt: skip
 
 
@@ -110,6 +160,7 @@ LONG = [
     "-us", "1Q~", "<password>", "password\\\\\\", "secret='\\'", "AKIA", "sig=a1", "identified by '",
     "PuTTY-User-Key-File-", "token: aA1aaaaaaaaaaaaaaa\n", "passw\u200bord:x1 ", "sig:", "sig1:", "sig=", "pwd ",
     'pwd="', "=>pwd", "=authorization", "credential%3D'", "$6$A", "secret_a1",
+    "password: |\n  a1b\n", "key: |\n ", "password = a b c\n", ":5432:a:b:", "*:*:*:a:", "MTk4", "sqlplus a/b",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _BY_HAND = ("tests/guarantees/test_g1_by_hand.py",)
 _BOUNDED = ("tests/guarantees/test_g10_bounded.py",)
 _ERRORS = ("tests/guarantees/test_g10_recorded_errors.py",)
+_ARGUMENTS = ("tests/runtime/test_redacted_arguments.py",)
 _MASKING = ("tests/masking/test_credentials.py",)
 _SECRETS = ("tests/session/test_persist_secrets.py",)
 _OPEN = ("tests/adapters/test_open_calls.py",)
@@ -217,10 +218,66 @@ MUTANTS = [
         _ERRORS,
     ),
     Mutant(
+        "a refused call is recorded with its secrets",
+        "runtime/settle.py",
+        "params = shown_arguments(call, run) if",
+        "params = call.arguments if",
+        _ARGUMENTS,
+    ),
+    Mutant(
+        "whoever watches is told the secrets of a call",
+        "adapters/tool_executor.py",
+        "return str(shown_arguments(call, self._run))",
+        "return str(call.arguments)",
+        _ARGUMENTS,
+    ),
+    Mutant(
+        "an error repeats what came for a secret field",
+        "serde/explain.py",
+        'return {**error, "input": _Hidden(error["input"]), "ctx": context}',
+        'return {**error, "ctx": context}',
+        _ARGUMENTS,
+    ),
+    Mutant(
+        "a secret in a list is not masked",
+        "serde/secret_fields.py",
+        "return [self.masked(item, below(nodes, index) or nodes) for index, item in enumerate(items)]",
+        "return items",
+        _ARGUMENTS,
+    ),
+    Mutant(
+        "a misspelled secret is not masked",
+        "serde/secret_fields.py",
+        "return self.masked(value, nodes) if nodes else MASK",
+        "return self.masked(value, nodes) if nodes else value",
+        _ARGUMENTS,
+    ),
+    Mutant(
         "a character without width hides a keyword",
         "masking/redact.py",
         "seen = text.translate(_INVISIBLE)",
         "seen = text",
+        _MASKING,
+    ),
+    Mutant(
+        "a password of several words is masked in part",
+        "masking/names.py",
+        "return phrase.end() if phrase else end",
+        "return end",
+        _MASKING,
+    ),
+    Mutant(
+        "of a block of YAML only the first line is masked",
+        "masking/names.py",
+        "end = len(text) if line < 0 else line",
+        "break",
+        _MASKING,
+    ),
+    Mutant(
+        "what is compared with a password is masked",
+        "masking/names.py",
+        'sign in ("=", "=>", ":=")',
+        '"=" in sign',
         _MASKING,
     ),
     Mutant(

@@ -15,7 +15,16 @@ _CLAUDE = "tests/adapters/test_claude_confined.py"
 _OUTLIVES = (f"{_CLAUDE}::test_nothing_outlives_the_launcher",)
 _SECRET = (f"{_CLAUDE}::test_the_launcher_passes_a_secret_on_in_a_pipe",)
 
+_SAID = ("tests/adapters/test_faults.py::test_what_a_service_says_is_masked",)
+
 MUTANTS = [
+    Mutant(
+        "what a service says is told as it is",
+        "adapters/inner_loop.py",
+        "return redact(str(failure)[:_MAX_ERROR_CHARS])",
+        "return str(failure)[:_MAX_ERROR_CHARS]",
+        _SAID,
+    ),
     Mutant(
         "the time of a request is not kept while headers come",
         "adapters/guard.py",

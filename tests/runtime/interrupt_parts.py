@@ -7,10 +7,12 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+import pytest
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.interrupts import MAIN
@@ -33,6 +35,15 @@ def python_handler(number: int = signal.SIGINT) -> Generator[None]:
         yield
     finally:
         signal.signal(number, before)
+
+
+@pytest.fixture(autouse=True)
+def sigint() -> Iterator[None]:
+    """For every test of a module that imports it: Python's own handler, and nothing left of a shield afterwards."""
+    with python_handler():
+        yield
+        assert_at_rest()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _looks(frame: FrameType, offset: int) -> bool:
@@ -152,5 +163,5 @@ def worker_threads() -> int:
 
 __all__ = [
     "Injection", "ToolExecutor", "assert_at_rest", "assert_free", "events_of", "interruptions", "python_handler",
-    "worker_threads",
+    "sigint", "worker_threads",
 ]  # fmt: skip

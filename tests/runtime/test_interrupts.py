@@ -8,14 +8,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.runtime.interrupt_parts import assert_at_rest, assert_free, events_of, python_handler
+from tests.runtime.interrupt_parts import assert_free, events_of, python_handler
+from tests.runtime.interrupt_parts import sigint as sigint  # noqa: PLC0414 - a fixture of every test here
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
 
 from weakincentives.deadlines import Deadline
@@ -26,14 +27,6 @@ from weakincentives.runtime import PendingToolTracker, Session, ToolReply
 from weakincentives.signals import SignalHandler
 
 INT = signal.SIGINT
-
-
-@pytest.fixture(autouse=True)
-def sigint() -> Iterator[None]:
-    with python_handler():
-        yield
-        assert_at_rest()
-        assert signal.getsignal(INT) is signal.default_int_handler
 
 
 def write(params: Text, *, context: ToolContext) -> ToolResult[str]:

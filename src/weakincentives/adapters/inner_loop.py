@@ -212,7 +212,7 @@ class Evaluation(Generic[OutputT]):
             except RequestFailed as failure:
                 delay = self._delay(attempt, failure)
                 logger.info("Request %d failed (%s); waiting %.2f s", attempt, failure.kind, delay)
-                self._teller.tell(Retrying(str(failure), attempt, delay))
+                self._teller.tell(Retrying(_masked(failure), attempt, delay))
                 await mode.sleep(delay)
                 attempt += 1
             except (WinkError, AssertionError):
@@ -245,7 +245,7 @@ class Evaluation(Generic[OutputT]):
 
     def _delay(self, attempt: int, failure: RequestFailed) -> float:
         delay = self._settings.throttle.wait(attempt, failure)
-        text = redact(str(failure))
+        text = _masked(failure)
         if delay is None:
             tries = f" after {attempt} attempts" if attempt > 1 else ""
             phase = "response" if failure.kind == "malformed" else "request"
@@ -260,7 +260,7 @@ class Evaluation(Generic[OutputT]):
     async def _answer(self, turn: ModelTurn, mode: Mode) -> None:
         """Run the turn's calls. Afterwards every id has its answer in the transcript, whatever happened."""
         calls = [make(ToolCall, (call.id, call.name, call.arguments)) for call in turn.calls]
-        on_call = None if self._teller.on_event is None else self._teller.call_started
+        on_call = None if self._teller.on_event is None else self._call_started
         try:
             replies = await mode.execute(self.executor, calls, on_call, self._replied)
         except VisibilityExpansionRequired as expansion:
@@ -269,6 +269,10 @@ class Evaluation(Generic[OutputT]):
         for reply in replies:
             if reply.outcome == "deadline":
                 raise self._error(reply.message, "deadline")
+
+    def _call_started(self, call: ToolCall) -> None:
+        if self._teller.on_event is not None:
+            self._teller.call_started(call, self.executor.shown_arguments(call))
 
     def _replied(self, reply: ToolReply) -> None:
         if reply.outcome == "expanded" and not self._settings.manual:
@@ -338,7 +342,7 @@ class Evaluation(Generic[OutputT]):
 
     def _execute_one(self, call: ToolCall) -> ToolReply:
         """What an `OpenCall` does; opening sections is an answer here, since the loop is not running."""
-        self._teller.call_started(call)
+        self._call_started(call)
         try:
             return self.executor.execute(call)
         except VisibilityExpansionRequired as expansion:
@@ -387,6 +391,11 @@ class Evaluation(Generic[OutputT]):
 
     def _error(self, message: str, phase: str) -> PromptEvaluationError:
         return PromptEvaluationError(message, prompt_name=self._prompt.name, phase=phase)
+
+
+def _masked(failure: RequestFailed) -> str:
+    """What may be said of a failed request: services quote the keys they were sent, and proxies their own."""
+    return redact(str(failure)[:_MAX_ERROR_CHARS])
 
 
 def new_key(prompt_name: str) -> str:

@@ -22,7 +22,10 @@ class TextDelta(NamedTuple):
 
 
 class Retrying(NamedTuple):
-    """A request failed and is sent again after `delay` seconds; text of this turn begins anew."""
+    """A request failed and is sent again after `delay` seconds; text of this turn begins anew.
+
+    `reason` has credentials masked: services quote the keys they were sent.
+    """
 
     reason: str
     attempt: int
@@ -30,7 +33,10 @@ class Retrying(NamedTuple):
 
 
 class CallStarted(NamedTuple):
-    """A call is about to be checked and run. `arguments` is what the model wrote."""
+    """A call is about to be checked and run.
+
+    `arguments` is what the model wrote, with a mark for each value of a field whose type is a secret.
+    """
 
     call_id: str
     tool_name: str

@@ -73,9 +73,9 @@ class Teller:
         """Hear no request any more."""
         self._listening = None
 
-    def call_started(self, call: ToolCall) -> None:
-        """A call is about to begin."""
-        self.tell(CallStarted(call.id, call.name, str(call.arguments)))
+    def call_started(self, call: ToolCall, arguments: str) -> None:
+        """A call is about to begin; `arguments` is what may be shown of them."""
+        self.tell(CallStarted(call.id, call.name, arguments))
 
     def call_finished(self, call_id: str, text: str) -> None:
         """A call is over; what became of it is in the log."""

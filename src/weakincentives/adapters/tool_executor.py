@@ -19,6 +19,7 @@ from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
 from ..run_context import Heartbeat, RunContext
+from ..runtime.answers import shown_arguments
 from ..runtime.call import Refused, ToolCall, ToolReply
 from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
@@ -111,6 +112,10 @@ class ToolExecutor:
     def has_seen(self, call_id: str) -> bool:
         """Whether a call with this id was brought here; if so it is not run again, and is recorded when it ended."""
         return self._run.memory.knows(call_id)
+
+    def shown_arguments(self, call: ToolCall) -> str:
+        """The arguments for whoever watches: what the model wrote, with a mark for each value of a secret field."""
+        return str(shown_arguments(call, self._run))
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
         """Answer a call without running it: one event, outcome `cancelled`; an answered call keeps its answer."""

@@ -68,8 +68,12 @@ _ASSIGNED = re.compile(
     rf"{_BEGUN}?+"
 )
 _XML_VALUE = re.compile(rf"[\"']\s{{1,4}}+value\s?=\s?(?=[\"']){_BEGUN}")
-_PROSE = re.compile(rf"\s{{1,4}}+(?i:(?:is|was|are)\b\s{{0,2}}+(?:now\s|set to\s)?:?\s{{0,4}}+)?+{_BEGUN}")
+_PROSE = re.compile(
+    rf"\s{{1,4}}+(?i:(?:is|was|are)\b\s{{0,2}}+(?:now\s|(?:set|changed|reset|updated) to\s)?:?\s{{0,4}}+)?+{_BEGUN}"
+)
 _ARGUMENT = re.compile(rf"\\{{0,4}}[\"']\s{{0,4}}+,\s{{0,4}}+(?=\\{{0,4}}[\"']){_BEGUN}")
+_BLOCK = re.compile(r"[|>][-+0-9]{0,2}+[ \t]{0,4}+\r?\n([ \t]{1,40}+)(?P<value>[^\s][^\r\n]{0,1024}+)")
+_PHRASE = re.compile(r"(?: [^\s=:;,\"'|&<>#\[\]()]{1,40}+){1,7}+(?=[ \t]{0,4}+(?:[\r\n]|$))")
 _HEADER = re.compile(rf"(?:{_QUOTE})?+(?P<scheme>{_SCHEME})?+(?P<bare>{_BARE_RUN})")
 _TO_LINE_END = re.compile(
     rf"(?:{_QUOTE})?+(?P<line>(?:digest|aws4-hmac-sha256|oauth|hawk|signature|ntlm|hoba|mutual)\s[^\r\n]{{0,8192}}+)",
@@ -83,6 +87,7 @@ _JUDGED = 64
 
 
 _QUOTES_COUNTED = 200
+_MAX_LINES = 200
 
 
 def spans(text: str, lower: str) -> Iterator[Span]:
@@ -175,13 +180,26 @@ class _Reader:
             if assigned["quote"] and self._closes(begin, assigned):
                 return None
             sign = assigned["sign"]
-            return _judged(text, assigned, strength, sign="=" if "=" in sign or sign[-1] in "dD" else ":")
+            if sign == ":" and text[assigned.end() : assigned.end() + 1] in ("|", ">"):
+                return _block(text, assigned.end(), strength)
+            # What stands behind `==` is compared, and mostly a variable: it must look like a credential by itself.
+            sign = "=" if sign in ("=", "=>", ":=") or sign[-1] in "dD" else ":"
+            found = _judged(text, assigned, strength, sign=sign)
+            if found and strength == "password" and sign == "=" and not assigned["quote"]:
+                return found[0], self._phrase_end(begin, found[1])
+            return found
         if text.startswith(">", end):
             return _element(text, begin, end)
         named = _XML_VALUE.match(text, end)
         if named:
             return _judged(text, named, strength, sign="=")
         return self._loose(begin, end, strength)
+
+    def _phrase_end(self, begin: int, end: int) -> int:
+        """Where a password ends that has a line for itself: it may be several words."""
+        before = self._text[max(0, begin - 40) : begin].rpartition("\n")[2].strip()
+        phrase = _PHRASE.match(self._text, end) if before in ("", "export", "set") else None
+        return phrase.end() if phrase else end
 
     def _loose(self, begin: int, end: int, strength: Strength) -> Span | None:
         """Values without a separator: flags, lists of arguments, `.netrc`, SQL and prose."""
@@ -236,6 +254,24 @@ def _header(text: str, position: int) -> Span | None:
     if not is_password(value, sign="flag") or (found["scheme"] is None and not is_token(value, quoted=False)):
         return None
     return found.start("bare"), _more(text, found.end())
+
+
+def _block(text: str, position: int, strength: Strength) -> Span | None:
+    """A block of YAML below its name: as many lines as are set in as far as the first, if that is a credential."""
+    found = _BLOCK.match(text, position)
+    if not found:
+        return None
+    value = found["value"][:_JUDGED].rstrip()
+    if not (is_password(value, sign=":") if strength == "password" else is_token(value, quoted=False)):
+        return None
+    end = found.end()
+    for _ in range(_MAX_LINES):
+        following = text.find("\n", end, end + 2)
+        if following < 0 or not text.startswith(found[1], following + 1):
+            break
+        line = text.find("\n", following + 1)
+        end = len(text) if line < 0 else line
+    return found.start("value"), end
 
 
 def _element(text: str, begin: int, end: int) -> Span | None:

@@ -22,8 +22,9 @@ _ATTRIBUTES = frozenset({"path", "expires", "domain", "max-age", "samesite", "pr
 
 _SCHEME = re.compile(r"(bearer|basic)\s{1,8}+([A-Za-z0-9._~+/=-]{8,8192}+)", re.IGNORECASE)
 
-_ATTACHED = re.compile(r"-p(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{2,200}+)")
-_SEPARATE = re.compile(r"-p\s{1,4}+(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{2,800}+)")
+_QUOTED = r"'(?!\[masked\]')([^'\r\n]{2,200}+)'|\"(?!\[masked\]\")([^\"$\r\n]{2,200}+)\""
+_ATTACHED = re.compile(rf"-p(?:(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{{2,200}}+)|{_QUOTED})")
+_SEPARATE = re.compile(rf"-p\s{{1,4}}+(?:(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{{2,800}}+)|{_QUOTED})")
 _USER_PASSWORD = re.compile(r"(?:-u|--user|--proxy-user)(?:\s{1,4}+|=)[\"']?[^\s:\"'$/]{1,128}+:([^\s\"'$]{1,256}+)")
 _COMMANDS_ATTACHED = ("mysql", "mariadb", "sshpass")
 _COMMANDS_SEPARATE = ("sshpass", "docker login", "podman login", "psexec", "twine", "plink", "pscp", "helm registry")
@@ -149,7 +150,7 @@ def _flags(text: str, lower: str) -> Iterator[Span]:
         while at >= 0:
             found = pattern.match(text, at + 1)
             if found and _has_command(lower, present, at):
-                yield found.span(1)
+                yield found.span(found.lastindex or 0)
             at = text.find(" -p", at + 3)
     for literal in (" -u", " --user", " --proxy-user"):
         at = text.find(literal)

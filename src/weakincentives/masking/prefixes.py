@@ -55,6 +55,12 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("key-",), r"[0-9a-z]{32}(?![0-9A-Za-z])"),
     (("eyJ",), rf"{_W}{{8,512}}+\.{_W}{{8,16384}}+\.{_W}{{0,4096}}+(?:\.{_W}{{1,8192}}+){{0,2}}+"),
     (("$2a$", "$2b$", "$2y$"), r"\d\d\$[./A-Za-z0-9]{53}"),
+    (("$apr1$",), r"[./A-Za-z0-9]{1,8}+\$[./A-Za-z0-9]{22,}+"),
+    (("{SSHA}", "{SSHA256}", "{SSHA512}", "{SHA}", "{SMD5}"), r"[A-Za-z0-9+/]{20,}+={0,2}+"),
+    (("django-insecure-",), r"[^\s\"']{20,}+"),
+    # Discord: the first part is the base64 of a number of 17 to 20 digits.
+    (("MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT"),
+     rf"[AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){{4,5}}+{_W}{{0,4}}+\.{_W}{{5,7}}+\.{_W}{{25,}}+"),
     (("$1$", "$5$", "$6$", "$y$", "$argon2"), r"[^\s:\"']{24,}+"),
 )  # fmt: skip
 
@@ -71,10 +77,14 @@ _AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("hooks.zapier.com/", r"hooks/catch/()[\w/]{8,100}+"),
         ("maker.ifttt.com/", r"[\w/{}-]{0,100}?/key/()[\w-]{10,100}+"),
         ("hook.", r"(?:eu|us)\d\.make\.com/()\w{20,60}+"),
+        ("jdbc:oracle:", r"\w{1,10}+:[^\s/@:]{1,64}+/()[^\s/@]{2,128}+(?=@)"),
+        ("sqlplus ", r"(?:-\w{1,10}+ ){0,4}+[^\s/@:-]{1,64}+/()[^\s/@]{2,128}+(?=@)"),
+        (":5432:", r"[^\s:/]{1,64}+:[^\s:/]{1,64}+:()[^\s:]{3,200}+(?=\s|$)"),  # .pgpass
+        ("*:*:*:", r"[^\s:/]{1,64}+:()[^\s:]{3,200}+(?=\s|$)"),
         ("api.telegram.org/bot", r"()\d{5,12}+:[\w-]{20,60}+"),
     )
 )
-"""Addresses that are credentials: the part that is masked begins at the empty group."""
+"""Addresses that are or hold credentials: the part that is masked begins at the empty group."""
 
 _DIGITS = "0123456789"
 

@@ -7,6 +7,7 @@ from typing import Any
 from ..prompt.events import ToolInvoked
 from ..prompt.history import recorded_call
 from ..results import ToolResult
+from ..serde import has_secrets, without_secrets
 from .call import Refused, ToolCall, ToolReply
 from .call_memory import same_params, short_id
 from .run import Run
@@ -23,9 +24,17 @@ def answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     return answer_of(event)._replace(call_id=call.id, duplicate=True)
 
 
+def shown_arguments(call: ToolCall, run: Run) -> Any:
+    """What events keep of arguments that were not parsed: as the model sent them, but for the tool's secret fields."""
+    bound = run.tools.get(call.name) if isinstance(call.name, str) else None
+    if bound is None or not has_secrets(bound.tool.params_type):
+        return call.arguments
+    return without_secrets(bound.tool.params_type, call.arguments)
+
+
 def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
     try:
-        if call.arguments == params:
+        if call.arguments == params or shown_arguments(call, run) == params:
             return True
         bound = run.tools.get(call.name)
         return bound is not None and same_params(bound.tool.parse(call.arguments or "{}"), params)
@@ -40,4 +49,4 @@ def answer_of(event: ToolInvoked) -> ToolReply:
     return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in UNEXPECTED)
 
 
-__all__ = ["UNEXPECTED", "answer_of", "answered_before"]
+__all__ = ["UNEXPECTED", "answer_of", "answered_before", "shown_arguments"]

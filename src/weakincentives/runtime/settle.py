@@ -12,7 +12,7 @@ from ..prompt.events import ToolInvoked, tool_invoked
 from ..resources.waiting import block_on
 from ..results import ToolResult
 from .accept import accept, accept_now, broken, stopped, too_long
-from .answers import UNEXPECTED, answer_of, answered_before
+from .answers import UNEXPECTED, answer_of, answered_before, shown_arguments
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
 from .call_memory import short_id
 from .contexts import CallContext
@@ -90,7 +90,7 @@ async def conclude(
     name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
     text, outcome = run.cuts.capped_for(name, call_id, refused.text), refused.outcome
     result = ToolResult.error(text) if result is None else result
-    params = call.arguments if refused.params is None else refused.params
+    params = shown_arguments(call, run) if refused.params is None else refused.params
     bound = run.tools.get(name)
     call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
     if call_id:

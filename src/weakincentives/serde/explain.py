@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Literal, cast
@@ -14,7 +14,9 @@ from pydantic_core import ErrorDetails, from_json, to_json
 
 from ..errors import Failure, ParseError
 from .adapters import adapter
+from .nodes import Nodes, below, branches
 from .schema import shared_schema
+from .secret_fields import SecretFields, has_secrets
 
 _MAX_DETAILS = 20
 _MAX_ERRORS = 1000  # above this, listing them costs seconds and gigabytes
@@ -44,7 +46,6 @@ _LIMITS = {
 _SUFFIX = re.compile(r"_(type|parsing|exact_type|sub_type|from_float|from_datetime_parsing)$")
 
 _Errors = list[tuple[tuple[int | str, ...], ErrorDetails]]
-_Nodes = Sequence[Mapping[str, Any]]
 
 
 def explain(
@@ -59,7 +60,7 @@ def explain(
     if errors[0]["type"] == "string_unicode" and not errors[0]["loc"]:
         return [Failure("", "Invalid text: it is not Unicode (half of a surrogate pair, or bytes that are not UTF-8)")]
     root = shared_schema(cls)
-    walker = _Walker(root.get("$defs", {}))
+    walker = _Walker(root.get("$defs", {}), has_secrets=has_secrets(cls))
     return list(walker.failures([(e["loc"], e) for e in errors], from_json(text), (), [root]))
 
 
@@ -102,33 +103,37 @@ class _Walker:
     input.
     """
 
-    def __init__(self, definitions: Mapping[str, Any]) -> None:
+    def __init__(self, definitions: Mapping[str, Any], *, has_secrets: bool) -> None:
         self._definitions = definitions
+        self._secrets = SecretFields(definitions) if has_secrets else None
 
-    def failures(self, errors: _Errors, value: Any, path: tuple[str, ...], nodes: _Nodes) -> Iterator[Failure]:
-        nodes = list(self._branches(nodes))
-        below: dict[int | str, _Errors] = {}
+    def failures(self, errors: _Errors, value: Any, path: tuple[str, ...], nodes: Nodes) -> Iterator[Failure]:
+        secrets = self._secrets if self._secrets and self._secrets.among(nodes) else None
+        nodes = list(branches(nodes, self._definitions))
+        inner: dict[int | str, _Errors] = {}
         members: dict[int | str, _Errors] = {}
         for loc, error in errors:
+            if secrets and (not loc or (len(loc) == 1 and not _has(value, loc[0]))):
+                error = _hidden(error, secrets, value, nodes)
             if not loc:
                 yield _leaf(error, path, nodes)
             elif loc[0] == "[key]":
                 yield _wrong_key(_leaf(error, path, nodes))
             elif _has(value, loc[0]):
-                below.setdefault(loc[0], []).append((loc[1:], error))
+                inner.setdefault(loc[0], []).append((loc[1:], error))
             elif error["type"] == "missing" and len(loc) == 1:
-                yield _missing(loc[0], path, list(self._branches(_below(nodes, loc[0]))))
+                yield _missing(loc[0], path, list(branches(below(nodes, loc[0]), self._definitions)))
             else:
                 members.setdefault(loc[0], []).append((loc[1:], error))
         if members:
             yield from self._union(list(members.values()), value, path, nodes)
-        for key, inner in below.items():
-            if all(not loc and e["type"] in {"unexpected_keyword_argument", "extra_forbidden"} for loc, e in inner):
-                yield _unexpected(str(key), value[key], path, nodes)
+        for key, found in inner.items():
+            if all(not loc and e["type"] in {"unexpected_keyword_argument", "extra_forbidden"} for loc, e in found):
+                yield _unexpected(str(key), _Hidden(value[key]) if secrets else value[key], path, nodes)
             else:
-                yield from self.failures(inner, value[key], (*path, _clip(str(key), 80)), _below(nodes, key))
+                yield from self.failures(found, value[key], (*path, _clip(str(key), 80)), below(nodes, key))
 
-    def _union(self, members: list[_Errors], value: Any, path: tuple[str, ...], nodes: _Nodes) -> Iterator[Failure]:
+    def _union(self, members: list[_Errors], value: Any, path: tuple[str, ...], nodes: Nodes) -> Iterator[Failure]:
         entered = [errors for errors in members if all(loc for loc, _ in errors)]
         if not entered:
             yield _alternatives([error for errors in members for _, error in errors], path, nodes)
@@ -137,22 +142,25 @@ class _Walker:
         shared = [key for key in tagged[0] if all(key in tags for tags in tagged)]
         if shared:  # no member has that tag: list the tags there are
             key = shared[0]
-            yield _one_of(tagged[0][key], (*path, key), _below(nodes, key))
+            yield _one_of(tagged[0][key], (*path, key), below(nodes, key))
             return
         best = min(zip(tagged, entered, strict=True), key=lambda pair: (len(pair[0]), len(pair[1])))[1]
         yield from self.failures(best, value, path, nodes)
 
-    def _branches(self, nodes: _Nodes) -> Iterator[Mapping[str, Any]]:
-        """The nodes with references followed and alternatives spread out."""
-        for node in nodes:
-            reference = node.get("$ref")
-            if isinstance(reference, str):
-                node = self._definitions[reference.rpartition("/")[2]]
-            alternatives = [*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())]
-            if alternatives:
-                yield from self._branches(alternatives)
-            else:
-                yield node
+
+class _Hidden:
+    """Stands for a value that may hold a secret: only its kind is told."""
+
+    def __init__(self, value: Any) -> None:
+        self.kind = "integer" if type(value) is int else describe(value).split(" ", 1)[0]
+
+
+def _hidden(error: ErrorDetails, secrets: SecretFields, value: Any, nodes: Nodes) -> ErrorDetails:
+    """The error without what came, and what its validator says without the secrets in it."""
+    context = dict(error.get("ctx", {}))
+    if "error" in context:
+        context["error"] = secrets.unsaid(str(context["error"]), value, nodes)
+    return {**error, "input": _Hidden(error["input"]), "ctx": context}
 
 
 def _has(value: Any, key: int | str) -> bool:
@@ -161,22 +169,11 @@ def _has(value: Any, key: int | str) -> bool:
     return isinstance(value, list) and isinstance(key, int) and key < len(cast(list[Any], value))
 
 
-def _below(nodes: _Nodes, key: int | str) -> _Nodes:
-    found: list[Any] = []
-    for node in nodes:
-        prefix = node.get("prefixItems", ())
-        if isinstance(key, int):
-            found.append(prefix[key] if key < len(prefix) else node.get("items"))
-        else:
-            found.append(node.get("properties", {}).get(key) or node.get("additionalProperties"))
-    return [cast(dict[str, Any], node) for node in found if isinstance(node, dict)]
-
-
 def _wrong_tags(errors: _Errors) -> dict[str, ErrorDetails]:
     return {str(loc[0]): error for loc, error in errors if len(loc) == 1 and error["type"] == "literal_error"}
 
 
-def _leaf(error: ErrorDetails, path: tuple[str, ...], nodes: _Nodes) -> Failure:
+def _leaf(error: ErrorDetails, path: tuple[str, ...], nodes: Nodes) -> Failure:
     kind, context = error["type"], error.get("ctx", {})
     got = describe(error["input"])
     if kind in {"literal_error", "enum"}:
@@ -201,7 +198,7 @@ def _expected(error: ErrorDetails) -> str:
     return family or re.sub(r"^Input should (be )?", "", error["msg"])
 
 
-def _alternatives(errors: Iterable[ErrorDetails], path: tuple[str, ...], nodes: _Nodes) -> Failure:
+def _alternatives(errors: Iterable[ErrorDetails], path: tuple[str, ...], nodes: Nodes) -> Failure:
     leaves = [_leaf(error, path, nodes) for error in errors]
     wanted = [leaf for leaf in leaves if leaf.text.startswith(("Must ", _dotted(path) or "value"))]
     if wanted:  # right type, wrong value: say what is wrong with the value
@@ -211,7 +208,7 @@ def _alternatives(errors: Iterable[ErrorDetails], path: tuple[str, ...], nodes: 
     return Failure(_dotted(path), f"Expected {expected}, got {leaves[0].got}", expected, leaves[0].got)
 
 
-def _one_of(error: ErrorDetails, path: tuple[str, ...], nodes: _Nodes) -> Failure:
+def _one_of(error: ErrorDetails, path: tuple[str, ...], nodes: Nodes) -> Failure:
     allowed = [str(value) for node in nodes for value in node.get("enum", [node["const"]] if "const" in node else [])]
     if not allowed:
         allowed = [str(error.get("ctx", {}).get("expected", ""))]
@@ -223,14 +220,14 @@ def _wrong_key(failure: Failure) -> Failure:
     return replace(failure, text=f"Wrong key: {failure.text}")
 
 
-def _missing(key: int | str, path: tuple[str, ...], nodes: _Nodes) -> Failure:
+def _missing(key: int | str, path: tuple[str, ...], nodes: Nodes) -> Failure:
     types = list(dict.fromkeys(str(node["type"]) for node in nodes if "type" in node))
     expected = f"type {' or '.join(types)}" if types else "a value"
     what = "item" if isinstance(key, int) else "field"
     return Failure(_dotted((*path, str(key))), f"Missing required {what}, expected {expected}", expected, None)
 
 
-def _unexpected(key: str, value: Any, path: tuple[str, ...], nodes: _Nodes) -> Failure:
+def _unexpected(key: str, value: Any, path: tuple[str, ...], nodes: Nodes) -> Failure:
     known = list(dict.fromkeys(name for node in nodes for name in node.get("properties", {})))
     near = get_close_matches(key[:100], known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known fields: {', '.join(known) or 'none'}"
@@ -245,6 +242,8 @@ def describe(value: Any) -> str:
     """JSON's name for a value and the value itself, clipped: `string 'ten'`."""
     if value is None:
         return "null"
+    if isinstance(value, _Hidden):
+        return value.kind
     if isinstance(value, bool):
         return f"boolean {'true' if value else 'false'}"
     if isinstance(value, str):

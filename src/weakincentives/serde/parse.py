@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from ..errors import Failure, ParseError
 from .adapters import adapter
 from .explain import explain
+from .secret_fields import unsaid
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def parse(
     except ValidationError as error:
         raise ParseError(explain(error, cls, text, extra=extra)) from None
     except Exception as error:  # a `__post_init__` or validator of the user's raised
-        raise ParseError([Failure("", str(error) or type(error).__name__)]) from error
+        raise ParseError([Failure("", unsaid(cls, str(error), text) or type(error).__name__)]) from error
     if _is_open(cls):
         failures = list(_not_finite(from_json(text), ""))
         if failures:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
+from pydantic import Secret, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
@@ -65,11 +66,24 @@ class _Generator(GenerateJsonSchema):
         made = super().typed_dict_schema(schema)
         return made if cls is None else _describe(made, cls)
 
+    def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
+        made = super().json_or_python_schema(schema)
+        # pydantic marks SecretStr and SecretBytes by itself, but not the other kinds of Secret.
+        writes: Any = schema.get("serialization", {})
+        return {**made, "writeOnly": True} if writes.get("function") in _secret_writers() else made
+
     def emit_warning(self, kind: Any, detail: str) -> None:
         """A default that has no JSON form is left out, which is what a model should see."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - the signature is pydantic's
         return False
+
+
+@cache
+def _secret_writers() -> list[Any]:
+    """How pydantic writes a `Secret`; none when it has another way of doing so."""
+    writes: Any = TypeAdapter(Secret[int]).core_schema.get("serialization", {})
+    return [writes["function"]] if "function" in writes else []
 
 
 def _describe(made: JsonSchemaValue, cls: type) -> JsonSchemaValue:

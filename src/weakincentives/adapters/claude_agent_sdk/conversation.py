@@ -375,7 +375,8 @@ class Conversation(Generic[OutputT]):
         return self._over or self._ended is not None
 
     def _call_started(self, call_id: str, name: str, arguments: str) -> None:
-        self._telling.progress(CallStarted(call_id, name, arguments))
+        shown = self._executor.shown_arguments(ToolCall(call_id, name, arguments))
+        self._telling.progress(CallStarted(call_id, name, shown))
 
     def _native_ended(self, reply: ToolReply) -> None:
         self._over_time(reply)
