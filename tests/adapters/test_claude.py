@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.hostile_server import HostileServer, slow_body, slow_headers
 from tests.adapters.loopback import LoopbackServer, Status
 from tests.conftest import needs
 
@@ -95,13 +96,7 @@ def files(root: Path) -> Iterator[HostFilesystem]:
 
 
 def _adapter(server: LoopbackServer, tmp_path: Path, **options: Any) -> ClaudeAgentSDKAdapter:
-    env = {
-        "ANTHROPIC_BASE_URL": server.url,
-        "ANTHROPIC_API_KEY": "not-a-key",
-        "CLAUDE_CONFIG_DIR": str(tmp_path / "config"),
-        "CLAUDE_CODE_MAX_RETRIES": "0",
-    }
-    return ClaudeAgentSDKAdapter("claude-sonnet-4-5", env=env, **options)
+    return _claude_at(server.url, tmp_path, **options)
 
 
 def _prompt(*tools: Tool[Any, Any], text: str = "Do it.", **options: Any) -> Prompt[Any]:
@@ -353,6 +348,46 @@ def test_a_typed_answer_is_asked_for_again(tmp_path: Path) -> None:
     assert "could not be read" in second
     with LoopbackServer(say("Yes!"), say("No!")) as server, pytest.raises(PromptEvaluationError, match="no Verdict"):
         _adapter(server, tmp_path, output_retries=1).evaluate(Prompt(template), Session())
+
+
+def _claude_at(url: str, tmp_path: Path, **options: Any) -> ClaudeAgentSDKAdapter:
+    env = {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "not-a-key",
+        "CLAUDE_CONFIG_DIR": str(tmp_path / "config"),
+        "CLAUDE_CODE_MAX_RETRIES": "0",
+    }
+    return ClaudeAgentSDKAdapter("claude-sonnet-4-5", env=env, **options)
+
+
+def test_a_request_has_a_time_until_its_answer_begins(tmp_path: Path) -> None:
+    """`request_timeout` reaches Claude Code, which gives up on a server that does not begin to answer."""
+    with HostileServer(slow_headers) as server:
+        adapter, deadline = _claude_at(server.url, tmp_path, request_timeout=3), Deadline.after(timedelta(seconds=120))
+        with pytest.raises(PromptEvaluationError, match="timed out") as caught:
+            adapter.evaluate(_prompt(), Session(), deadline=deadline)
+    assert caught.value.phase == "request"
+    assert server.requests == ["/v1/messages"]
+
+
+def test_an_answer_that_never_ends_is_ended_by_the_deadline(tmp_path: Path) -> None:
+    """Claude Code bounds only the time until it begins."""
+    for seconds in (8, 16, 28):  # a busy machine may not have asked by then; the attack lasts 30 s
+        with HostileServer(slow_body) as server:
+            adapter = _claude_at(server.url, tmp_path, request_timeout=2)
+            deadline = Deadline.after(timedelta(seconds=seconds))
+            with pytest.raises(PromptEvaluationError) as caught:
+                adapter.evaluate(_prompt(), Session(), deadline=deadline)
+        if server.requests:
+            break
+    assert caught.value.phase == "deadline"
+    assert server.requests == ["/v1/messages"]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(600, "600000"), (0.0001, "1"), (1e8, "2147483647")])
+def test_no_time_is_lost_on_the_way_to_claude_code(seconds: float, told: str) -> None:
+    """Its timers hold 31 bits, and 0 is its default."""
+    assert ClaudeAgentSDKAdapter(request_timeout=seconds).env["API_TIMEOUT_MS"] == told
 
 
 def test_the_turn_cap_ends_it(tmp_path: Path) -> None:

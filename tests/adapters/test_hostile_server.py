@@ -32,6 +32,8 @@ SECONDS = 0.6
 """What a request may take here."""
 PATIENCE = 20.0
 """What a test may take on a busy machine. The attacks last longer."""
+LONGER = (1.5, 5.0, 15.0)
+"""The times of a request of which the first must be answered: on a busy machine the shorter ones may be over before."""
 MIB = 1 << 20
 
 WIRES: dict[str, Callable[..., Any]] = dict(CONNECTORS)
@@ -196,26 +198,38 @@ def test_a_connection_that_is_used_again_has_the_same_time(
     certificate = attacks.make_certificate(tmp_path) if tls else None
     if certificate is not None:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with HostileServer(Reply(call("read", path="a.txt")), attack, certificate=certificate) as server:
-        text = fails(attacked(wire, server.url, request_timeout=1.5), mode, streaming)
-        assert len(server.requests) == 2
-        if not (wire == "chat" and streaming):  # after a stream of this format the client closes the connection
-            assert server.connections == 1
-    assert "1.5 seconds" in text
+    requests, connections, text, seconds = 0, 0, "", 0.0
+    for seconds in LONGER:
+        with HostileServer(Reply(call("read", path="a.txt")), attack, certificate=certificate) as server:
+            text = fails(attacked(wire, server.url, request_timeout=seconds), mode, streaming)
+            requests, connections = len(server.requests), server.connections
+        if requests == 2:
+            break
+    assert requests == 2
+    if not (wire == "chat" and streaming):  # after a stream of this format the client closes the connection
+        assert connections == 1
+    assert f"{seconds:g} seconds" in text
 
 
 @pytest.mark.parametrize("wire", CONNECTORS)
 def test_a_connection_lives_on_after_its_request(wire: str) -> None:
     """The end of one request's time does not touch the request that uses its connection next."""
-    with (
-        HostileServer(Reply(say("One.")), Reply(say("Two."))) as server,
-        attacked(wire, server.url, request_timeout=1.0) as adapter,
-    ):
-        shop = Workshop()
-        assert adapter.evaluate(shop.prompt, shop.session).text == "One."
-        time.sleep(1.2)
-        assert adapter.evaluate(shop.prompt, shop.session).text == "Two."
-        assert server.connections == 1
+    for seconds in LONGER:
+        with (
+            HostileServer(Reply(say("One.")), Reply(say("Two."))) as server,
+            attacked(wire, server.url, request_timeout=seconds) as adapter,
+        ):
+            shop = Workshop()
+            try:
+                assert adapter.evaluate(shop.prompt, shop.session).text == "One."
+                time.sleep(seconds + 0.2)
+                assert adapter.evaluate(shop.prompt, shop.session).text == "Two."
+            except PromptEvaluationError:
+                if seconds != LONGER[-1]:
+                    continue
+                raise
+            assert server.connections == 1
+            return
 
 
 @pytest.mark.parametrize("wire", CONNECTORS)

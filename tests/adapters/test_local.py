@@ -191,6 +191,19 @@ def test_the_deadline_stops_it_between_tokens(adapter: LocalAdapter) -> None:
     assert adapter.evaluate(_prompt("Say hi."), session).text
 
 
+def test_a_request_has_a_total_time(adapter: LocalAdapter) -> None:
+    """It counts from the start, though nothing is written before a long prompt is read; async code has the same."""
+    del adapter  # the library and the weights are there
+    slow = LocalAdapter(context=2048, request_timeout=1.0)
+    long = _prompt("Say hi. " + "Some words to read. " * 300)
+    started = time.monotonic()
+    with pytest.raises(PromptEvaluationError, match=r"after 1 seconds\. request_timeout= allows more"):
+        slow.evaluate(long, Session())
+    with pytest.raises(PromptEvaluationError, match=r"after 1 seconds\. request_timeout= allows more"):
+        asyncio.run(slow.aevaluate(long, Session()))
+    assert time.monotonic() - started < 10
+
+
 def test_cancelling_stops_it_between_tokens(adapter: LocalAdapter) -> None:
     """A cancelled evaluation stops generating; the model is free for the next one."""
     long = LocalAdapter(max_tokens=3000)

@@ -32,11 +32,11 @@ class Nothing:
 
 
 def make_sparse(path: Path) -> None:
-    """1 TiB with data at the beginning, in the middle and at the end; skipped where the disk allows no such size."""
+    """1 TiB with data at the beginning, in the middle and later; skipped where the disk allows no such size."""
     try:
         with path.open("wb") as file:
             file.truncate(TERABYTE)
-            for at in (0, TERABYTE // 2, TERABYTE - 5):
+            for at in (0, TERABYTE // 2, TERABYTE // 4 * 3):
                 file.seek(at)
                 file.write(b"data\n")
     except OSError as error:
@@ -48,7 +48,7 @@ def make_sparse(path: Path) -> None:
 def pieces(path: Path) -> list[bytes]:
     """What is at the three places of a sparse file, and the length of the whole."""
     with path.open("rb") as file:
-        found = [os.pread(file.fileno(), 8, at) for at in (0, TERABYTE // 2, TERABYTE - 5)]
+        found = [os.pread(file.fileno(), 8, at) for at in (0, TERABYTE // 2, TERABYTE // 4 * 3)]
     return [*found, str(path.stat().st_size).encode()]
 
 

@@ -14,7 +14,9 @@ from threading import Event, Lock
 from typing import Any, Self, Unpack, final
 
 from ..budget import TokenUsage
+from ..runtime.waiting import AWAITING, BLOCKING, OutOfTime, Waiting
 from .core import LoopOptions, ProviderAdapter
+from .driving import drive
 from .exchange import ModelRequest, ModelTurn
 from .failures import RequestFailed
 from .local_envelope import AnswerText, chat_messages, read_envelope, response_schema
@@ -29,10 +31,10 @@ class LocalAdapter(ProviderAdapter):
     """Runs a GGUF file with llama.cpp, in this process.
 
     The model is loaded with the first request, the fetched one after its SHA-256 was compared, and freed by
-    `close`, or with the adapter. One request at a time; others wait. The deadline is looked at between tokens, so
-    only reading a long prompt can overrun it, and that is given up on. Tool calls are always of a tool that is
-    there and fit its schema, one call a turn; whether they make sense is up to the weights. llama.cpp opens a port
-    on 127.0.0.1 for itself; it is locked with a key that nobody knows.
+    `close`, or with the adapter. One request at a time; others wait. At the deadline, or after `request_timeout`, a
+    request is given up on: it ends between two tokens, or when its prompt is read, and the next one waits for that.
+    Tool calls are always of a tool that is there and fit its schema, one call a turn; whether they make sense is up to
+    the weights. llama.cpp opens a port on 127.0.0.1 for itself; it is locked with a key that nobody knows.
 
     Args:
         model: a GGUF file; without it the small model that `wink model fetch` brings.
@@ -82,14 +84,20 @@ class LocalAdapter(ProviderAdapter):
         return "local"
 
     def ask(self, request: ModelRequest) -> ModelTurn:
-        """Generate one turn."""
-        return self._generate(request, Event())
+        """Generate one turn, in a thread that is left to itself when the time is over and stops at its next token."""
+        return drive(self._within(BLOCKING, request))
 
     async def aask(self, request: ModelRequest) -> ModelTurn:
-        """Generate one turn in a thread; cancelling it stops at the next token."""
-        stop = Event()
+        """Like `ask`, for async code; cancelling it stops at the next token."""
+        return await self._within(AWAITING, request)
+
+    async def _within(self, waiting: Waiting, request: ModelRequest) -> ModelTurn:
+        stop, seconds = Event(), self.settings.request_timeout
         try:
-            return await asyncio.to_thread(self._generate, request, stop)
+            # Loading the model and reading a long prompt take their time before the first token.
+            return await waiting.within(seconds, lambda: self._generate(request, stop), is_async=False)
+        except OutOfTime:
+            raise _too_slow(seconds) from None
         finally:
             stop.set()
 
@@ -192,9 +200,7 @@ class _Reading:
         if self._request.out_of_time is not None and self._request.out_of_time():
             raise RequestFailed("timeout", "the deadline passed while the model was writing")
         if time.monotonic() > self._expires:  # it would be as slow the next time
-            raise RequestFailed(
-                "refused", f"the model was still writing after {self._seconds:g} seconds. request_timeout= allows more"
-            )
+            raise _too_slow(self._seconds)
         for choice in chunk.get("choices", ()):
             self._piece(choice.get("delta", {}).get("content") or "")
             self._finish = choice.get("finish_reason") or self._finish
@@ -227,6 +233,12 @@ class _Reading:
         if isinstance(found, str):
             return ModelTurn(found, (), self._usage, "end_turn")
         return ModelTurn("", (found,), self._usage, "tool_use")
+
+
+def _too_slow(seconds: float) -> RequestFailed:
+    return RequestFailed(
+        "refused", f"the model was still reading or writing after {seconds:g} seconds. request_timeout= allows more"
+    )
 
 
 def _failure(error: Mapping[str, Any]) -> RequestFailed:

@@ -25,6 +25,8 @@ from ..transcript import History, Message
 from .conversation import Conversation, Given
 from .native import check_native_tools
 
+_LONGEST_TIMER = 2**31 - 1
+
 OutputT = TypeVar("OutputT")
 
 
@@ -76,7 +78,7 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
         self.cwd = None if cwd is None else os.fspath(cwd)
         self.env = {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "API_TIMEOUT_MS": str(int(self.settings.request_timeout * 1000)),
+            "API_TIMEOUT_MS": str(_milliseconds(self.settings.request_timeout)),
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a command that takes too long would go on in the background
             **(env or {}),
         }
@@ -164,6 +166,11 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _milliseconds(seconds: float) -> int:
+    """As Claude Code takes them: 0 would mean its default, and what its timers cannot hold would mean at once."""
+    return min(max(1, int(seconds * 1000)), _LONGEST_TIMER)
 
 
 __all__ = ["ClaudeAgentSDKAdapter"]
