@@ -112,10 +112,10 @@ def entry_of(root: Path) -> Path:
     """The root's entry in the private directory, whether it is there or not."""
     found = private_dir.find(private_dir.location(None))
     if found is None:
-        return Path(private_dir.location(None), "roots", "none")
+        return Path(private_dir.location(None), private_dir.ROOTS, "none")
     fd = os.open(root, os.O_PATH)
     try:
-        return Path(found.path, "roots", found.name(os.fstat(fd).st_ino, Syscalls().born(fd)))
+        return Path(found.path, private_dir.ROOTS, found.name(os.fstat(fd).st_ino, Syscalls().born(fd)))
     finally:
         os.close(fd)
 

@@ -26,6 +26,7 @@ from weakincentives.filesystem.frames import Authenticator, frame, frames, heade
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.journal import Record, encode
 from weakincentives.filesystem.manifest import entry, pack
+from weakincentives.filesystem.private_dir import KEY
 
 Expected = Literal["nothing", "undone"]
 
@@ -310,7 +311,7 @@ def number_of_the_transaction_gone(case: Case) -> Expected:
 
 def key_replaced(case: Case) -> Expected:
     """Another key gives other names to the entries: this one is not found."""
-    (case.entry.parent.parent / "key").write_bytes(b"k" * 32)
+    (case.entry.parent.parent / KEY).write_bytes(b"k" * 32)
     return "nothing"
 
 
@@ -377,17 +378,17 @@ def the_way_there_is_open_to_others(case: Case) -> Expected:
 
 
 def key_is_open_to_others(case: Case) -> Expected:
-    (case.entry.parent.parent / "key").chmod(0o644)
+    (case.entry.parent.parent / KEY).chmod(0o644)
     return "nothing"
 
 
 def key_is_cut_off(case: Case) -> Expected:
-    (case.entry.parent.parent / "key").write_bytes(b"short")
+    (case.entry.parent.parent / KEY).write_bytes(b"short")
     return "nothing"
 
 
 def key_is_a_symlink(case: Case) -> Expected:
-    key = case.entry.parent.parent / "key"
+    key = case.entry.parent.parent / KEY
     _replaced(key)
     key.symlink_to("was-key")
     return "nothing"
@@ -403,7 +404,7 @@ def entry_of_another_user(case: Case) -> Expected:
 def key_of_another_user(case: Case) -> Expected:
     if os.geteuid() != 0:
         return key_is_open_to_others(case)
-    os.chown(case.entry.parent.parent / "key", 12345, 12345)
+    os.chown(case.entry.parent.parent / KEY, 12345, 12345)
     return "nothing"
 
 

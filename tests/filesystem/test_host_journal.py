@@ -21,6 +21,7 @@ from weakincentives.filesystem import disk
 from weakincentives.filesystem.frames import Authenticator, RejectedError, frame, header
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.journal import Record, encode, read
+from weakincentives.filesystem.private_dir import ROOTS
 
 
 @pytest.fixture
@@ -440,7 +441,7 @@ def test_durable_waits_for_the_disk_in_the_right_order(root: Path) -> None:
         entry = entry_of(root).name
         trace = [(call, "entry" if what == entry else what.partition("-")[0]) for call, what in syscalls.trace]
     assert trace == [
-        ("fsync", "roots"),
+        ("fsync", ROOTS),
         ("write", "stage"),  # where the vault is
         ("fsync", "stage"),
         ("rename", "stage"),

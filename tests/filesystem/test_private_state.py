@@ -17,6 +17,7 @@ from weakincentives.filesystem import disk, places, private_dir
 from weakincentives.filesystem.frames import Authenticator
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.journal import Record
+from weakincentives.filesystem.private_dir import KEY, ROOTS
 from weakincentives.filesystem.root_record import RootRecord, write_record
 from weakincentives.filesystem.syscalls import Syscalls
 
@@ -168,10 +169,10 @@ def test_state_dir_names_the_place(tmp_path: Path) -> None:
     with HostFilesystem(tmp_path / "root", state_dir=tmp_path / "mine") as fs:
         fs.write("a.txt", "x")
         made = [tmp_path / "mine", *(tmp_path / "mine").rglob("*")]
-        assert {path.name for path in made} >= {"mine", "key", "roots", "journal", "root", "tx"} - {"journal"}
+        assert {path.name for path in made} >= {"mine", KEY, ROOTS, "journal", "root", "tx"} - {"journal"}
         assert all(path.stat().st_mode & 0o077 == 0 for path in made)
-        assert len((tmp_path / "mine" / "key").read_bytes()) == 32
-    assert list((tmp_path / "mine" / "roots").iterdir()) == []
+        assert len((tmp_path / "mine" / KEY).read_bytes()) == 32
+    assert list((tmp_path / "mine" / ROOTS).iterdir()) == []
 
 
 def test_state_dir_inside_the_root_is_refused(tmp_path: Path) -> None:
@@ -251,8 +252,8 @@ def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:
         for _ in range(4)
     ]
     keys = {process.communicate()[0] for process in started}
-    assert keys == {(tmp_path / "new" / "wink" / "key").read_bytes().hex() + "\n"}
-    assert [path.name for path in (tmp_path / "new" / "wink").glob("key*")] == ["key"]
+    assert keys == {(tmp_path / "new" / "wink" / KEY).read_bytes().hex() + "\n"}
+    assert [path.name for path in (tmp_path / "new" / "wink").glob(f"{KEY}*")] == [KEY]
 
 
 def test_two_users_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from weakincentives.errors import JournalError
 from weakincentives.filesystem import disk, private_dir, state_admin
 from weakincentives.filesystem.host import HostFilesystem
 from weakincentives.filesystem.kept_state import Entry, KeptState
+from weakincentives.filesystem.private_dir import KEY, ROOTS
 from weakincentives.filesystem.root_lock import RootLock
 from weakincentives.filesystem.root_record import RootRecord, write_record
 from weakincentives.filesystem.state_admin import StateAdminError, clean, find_entry, list_state, losses, rotate_key
@@ -44,7 +45,7 @@ def only() -> KeptState:
 
 
 def left(case: Case) -> list[Path]:
-    roots = case.folder / "state" / "wink" / "roots"
+    roots = case.folder / "state" / "wink" / ROOTS
     return [*roots.iterdir(), *case.folder.glob(".*wink*"), *case.folder.glob("*/.wink*")]
 
 
@@ -360,7 +361,7 @@ def test_a_new_key_is_taken_at_once_by_all_processes(case: Case) -> None:
     """One that has the root open goes on with the new one: what it leaves when it is killed is undone."""
     HostFilesystem(case.root).close()
     root = watched(case.folder)
-    key = case.folder / "state" / "wink" / "key"
+    key = case.folder / "state" / "wink" / KEY
     old = key.read_bytes()
     with HostFilesystem(root) as fs:
         fs.write("b.txt", "x")
@@ -378,7 +379,7 @@ def test_a_new_key_is_taken_at_once_by_all_processes(case: Case) -> None:
     private_dir._opened.clear()
     HostFilesystem(root).close()
     assert looks(root) == before
-    assert sorted(path.name for path in key.parent.iterdir() if path.name != "looked") == ["key", "roots"]
+    assert sorted(path.name for path in key.parent.iterdir() if path.name != "looked") == [KEY, ROOTS]
 
 
 _WRITER = """
@@ -417,7 +418,7 @@ def test_a_process_that_was_there_before_the_new_key_is_recovered_from(tmp_path:
 
 def test_the_key_stays_while_it_is_needed(case: Case) -> None:
     """Something open, put aside or in use; the message names each and what to do."""
-    key = (case.folder / "state" / "wink" / "key").read_bytes()
+    key = (case.folder / "state" / "wink" / KEY).read_bytes()
     with pytest.raises(StateAdminError, match=f"wink state clean {case.root}"):
         rotate_key()
     (case.vault / "tx").write_bytes(bytes(16))
@@ -431,7 +432,7 @@ def test_the_key_stays_while_it_is_needed(case: Case) -> None:
         with pytest.raises(StateAdminError, match="a process is at work"):
             rotate_key()
         fs.release(held)
-    assert (case.folder / "state" / "wink" / "key").read_bytes() == key
+    assert (case.folder / "state" / "wink" / KEY).read_bytes() == key
     assert rotate_key() == 0
 
 
@@ -467,8 +468,8 @@ def test_a_process_that_reads_the_key_gets_the_entries_that_belong_to_it(tmp_pat
             home = private_dir.find(str(state))
             assert home is not None
             with private_dir.unchanging_key(str(state)):
-                current = os.stat(state / "roots").st_ino == os.fstat(home.roots).st_ino
-                assert not current or (state / "key").read_bytes() == home.key
+                current = os.stat(state / ROOTS).st_ino == os.fstat(home.roots).st_ino
+                assert not current or (state / KEY).read_bytes() == home.key
             os.close(home.roots)
     assert process.returncode == 0
 
@@ -494,7 +495,7 @@ def test_a_substitute_lock_that_was_removed_is_not_used_any_more(tmp_path: Path)
     try:
         one.lock(0.0)
         one.unlock()
-        (tmp_path / "state" / "roots" / "x.lock").unlink()
+        (tmp_path / "state" / ROOTS / "x.lock").unlink()
         two.lock(0.0)
         with pytest.raises(JournalError, match="one writer at a time"):
             one.lock(0.0)

@@ -12,9 +12,10 @@ from tests.filesystem.crash import PLACES, Faulty, abandon, build, entry_of, kee
 from tests.filesystem.planted import Case
 
 from weakincentives.contrib.podman.workspace import Workspace
-from weakincentives.errors import PromptValidationError
+from weakincentives.errors import PathRefusedError, PromptValidationError
 from weakincentives.filesystem import disk
 from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.private_dir import KEY, ROOTS
 from weakincentives.results import ToolResult
 from weakincentives.runtime.ledger import SqliteEffectLedger
 from weakincentives.runtime.ledger.sqlite_queue import Queue
@@ -30,8 +31,8 @@ def test_undo_state_is_not_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (case.vault / "rejected-tree").mkdir()
     (tmp_path / "link").symlink_to(private)
     before = picture(tmp_path)
-    places = (private, private / "roots", case.entry, vault_of(case.root), case.vault / "rejected-tree")
-    for path in (*places, tmp_path / "link", tmp_path / "link" / "roots"):
+    places = (private, private / ROOTS, case.entry, vault_of(case.root), case.vault / "rejected-tree")
+    for path in (*places, tmp_path / "link", tmp_path / "link" / ROOTS):
         with pytest.raises(ValueError, match="undo state"):
             HostFilesystem(path, read_only=read_only)
         with pytest.raises(ValueError, match="undo state"):
@@ -47,6 +48,25 @@ def test_a_state_dir_of_ones_own_is_not_a_root(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"undo state|inside the root"):
             HostFilesystem(path, state_dir=tmp_path / "state")
     HostFilesystem(tmp_path / "state-of-affairs", state_dir=tmp_path / "state").close()
+
+
+def test_a_root_that_contains_the_private_directory_does_not_show_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a home does: who read the key there could make undo state for other roots, which would be believed."""
+    keep_vault(monkeypatch, "private", tmp_path)
+    private = Case(tmp_path).entry.parent.parent
+    inside = private.relative_to(tmp_path).as_posix()
+    key = (private / KEY).read_bytes()
+    with HostFilesystem(tmp_path) as fs:
+        assert {entry.path for entry in fs.list(inside)} <= {f"{inside}/looked"}
+        assert not [path for path in fs.glob("**") if KEY in path or ROOTS in path]
+        for name in (KEY, f"{ROOTS}/x/journal", KEY.upper()):
+            with pytest.raises(PathRefusedError, match="reserved"):
+                fs.read_bytes(f"{inside}/{name}")
+            with pytest.raises(PathRefusedError, match="reserved"):
+                fs.write(f"{inside}/{name}", "x")
+    assert (private / KEY).read_bytes() == key
 
 
 # --- containers

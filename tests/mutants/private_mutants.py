@@ -180,7 +180,7 @@ MUTANTS = [
     Mutant(
         "a new key leaves the old directory of entries",
         "filesystem/private_dir.py",
-        '        os.rename(made, path + "/roots")',
+        '        os.rename(made, path + "/" + ROOTS)',
         "        os.rmdir(made)",
         _ADMIN,
     ),

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..clock import SYSTEM_CLOCK
 from .frames import Authenticator
-from .private_dir import PrivateDir
+from .private_dir import ROOTS, PrivateDir
 from .removal import remove
 from .root_record import SAME, read_record
 from .state_dir import JOURNAL, MARKER
@@ -38,7 +38,7 @@ def remove_expired(sys: Syscalls, home: PrivateDir) -> None:
             with suppress(OSError):
                 if now - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(sys, home, name):
                     remove(sys, home.roots, name, _trash)
-                    _log.info("Removed the undo state of a root that is gone: %s/roots/%s", home.path, name)
+                    _log.info("Removed the undo state of a root that is gone: %s/%s/%s", home.path, ROOTS, name)
 
 
 def _is_due(looked: Path) -> bool:

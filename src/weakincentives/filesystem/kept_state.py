@@ -17,7 +17,7 @@ from .confine import Handle
 from .frames import Authenticator, RejectedError, read_header
 from .journal import Record, read
 from .places import Places
-from .private_dir import NotPrivateError, PrivateDir, check_private
+from .private_dir import ROOTS, NotPrivateError, PrivateDir, check_private
 from .root_lock import RootLock, holder_of
 from .root_record import SAME, RootRecord, read_record
 from .state_dir import JOURNAL, MARKER, MIRROR
@@ -77,7 +77,7 @@ class Entry:
         self.fd = sys.open(name, DIRECTORY, dir_fd=home.roots)
         self.vault, self.vault_path = -1, ""
         try:
-            check_private(sys.fstat(self.fd), f"{home.path}/roots/{name}")
+            check_private(sys.fstat(self.fd), f"{home.path}/{ROOTS}/{name}")
             self.record = read_record(sys, self.fd, self.keys)
             self.root = root if root is not None else self._find_root()
             self._open_vault()
@@ -94,7 +94,7 @@ class Entry:
     @property
     def path(self) -> str:
         """Of the entry."""
-        return f"{self.home.path}/roots/{self.name}"
+        return f"{self.home.path}/{ROOTS}/{self.name}"
 
     def close(self) -> None:
         """Give the descriptors back."""

@@ -1,6 +1,6 @@
 """The user's private directory: the only place from which instructions to undo something are ever read.
 
-It holds `key`, 32 random bytes that everything in it is authenticated with, and `roots/`, with one entry for each root
+It holds `KEY`, 32 random bytes that everything in it is authenticated with, and `ROOTS`, with one entry for each root
 that has something to undo. It is used only where no other user can change it: the directory and its entries are ours
 and closed to others, and so is the way to it (the rule of sshd: every directory above belongs to us or to root, and is
 writable by nobody else unless it is sticky; a group that nobody else is in counts as us).
@@ -21,6 +21,10 @@ from typing import Final
 
 from ..errors import JournalError
 from .private_groups import has_acl, is_own_group
+
+KEY: Final = ".key.wink"
+ROOTS: Final = ".roots.wink"
+"""Names that are reserved, so that tools whose root contains the private directory, as a home does, do not see them."""
 
 _KEY_SIZE: Final = 32
 _OVERFLOW: Final = 65534
@@ -149,16 +153,16 @@ def replace_key(path: str) -> None:
     What was cut off by a crash leaves the old key or the new one, with no entries. Other processes notice: the
     directory that they have open is not there any more.
     """
-    draft = _draft_key(path + "/key")
+    draft = _draft_key(path + "/" + KEY)
     try:
-        os.rename(draft, path + "/key")  # noqa: PTH104
+        os.rename(draft, path + "/" + KEY)  # noqa: PTH104
     except BaseException:
         os.unlink(draft)  # noqa: PTH108
         raise
-    made = f"{path}/roots-{os.urandom(8).hex()}"
+    made = f"{path}/{ROOTS}-{os.urandom(8).hex()}"
     os.mkdir(made, 0o700)  # noqa: PTH102
     try:
-        os.rename(made, path + "/roots")  # noqa: PTH104 - over the old one, which must be empty
+        os.rename(made, path + "/" + ROOTS)  # noqa: PTH104 - over the old one, which must be empty
     except BaseException:
         os.rmdir(made)  # noqa: PTH106
         raise
@@ -173,7 +177,7 @@ def _known(path: str) -> PrivateDir | None:
     found = _opened.get((path, os.geteuid()))
     if found is not None:
         with suppress(OSError):
-            now = os.stat(path + "/roots", follow_symlinks=False)  # noqa: PTH116
+            now = os.stat(path + "/" + ROOTS, follow_symlinks=False)  # noqa: PTH116
             then = os.fstat(found.roots)
             if (now.st_ino, now.st_dev) == (then.st_ino, then.st_dev):
                 return found
@@ -189,11 +193,11 @@ def _enter(path: str) -> PrivateDir:
         check_private(os.fstat(fd), path)
         _share(fd, path)  # so that key and entries belong together
         key = _read_key(fd, path)
-        roots = os.open("roots", _OPEN, dir_fd=fd)
+        roots = os.open(ROOTS, _OPEN, dir_fd=fd)
     finally:
         os.close(fd)
     try:
-        check_private(os.fstat(roots), path + "/roots")
+        check_private(os.fstat(roots), path + "/" + ROOTS)
     except BaseException:
         os.close(roots)
         raise
@@ -247,20 +251,20 @@ def check_private(found: os.stat_result, path: str) -> None:
 
 
 def _read_key(fd: int, path: str) -> bytes:
-    key = os.open("key", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+    key = os.open(KEY, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
     try:
         found = os.fstat(key)
         content = os.read(key, _KEY_SIZE + 1) if stat.S_ISREG(found.st_mode) else b""
     finally:
         os.close(key)
-    check_private(found, path + "/key")
+    check_private(found, path + "/" + KEY)
     if len(content) != _KEY_SIZE:
-        raise NotPrivateError(f"{path}/key is damaged: it must be {_KEY_SIZE} bytes")
+        raise NotPrivateError(f"{path}/{KEY} is damaged: it must be {_KEY_SIZE} bytes")
     return content
 
 
 def _make_directories(path: str) -> None:
-    missing = [path + "/roots", path]
+    missing = [path + "/" + ROOTS, path]
     while not Path(missing[-1]).parent.is_dir():
         missing.append(str(Path(missing[-1]).parent))
     for each in reversed(missing):
@@ -270,7 +274,7 @@ def _make_directories(path: str) -> None:
 
 def _make_key(path: str) -> None:
     """Complete before it has its name, and never replaced: `link` fails where another process was quicker."""
-    key = path + "/key"
+    key = path + "/" + KEY
     if os.path.lexists(key):
         return
     draft = _draft_key(key)
@@ -304,6 +308,8 @@ def _machine() -> bytes:
 
 
 __all__ = [
+    "KEY",
+    "ROOTS",
     "NotPrivateError",
     "PrivateDir",
     "alone",
