@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import time
+import warnings
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -213,3 +216,23 @@ def test_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: flo
     error.response = _Response(**headers)  # pyright: ignore[reportAttributeAccessIssue]
     assert retry_after(error) == seconds
     assert retry_after(Exception()) is None
+
+
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+@every_wire
+def test_connections_end_with_an_adapter_that_is_dropped(wire: str, in_a_cycle: bool) -> None:
+    """Also without `close`, and in whatever order the collector comes by."""
+    shop = Workshop()
+    with LoopbackServer(say("Kept.")) as server:
+        adapter: Any = CONNECTORS[wire](server.url)
+        assert adapter.evaluate(shop.prompt, shop.session).text == "Kept."
+        client = weakref.ref(adapter._client())
+        if in_a_cycle:
+            adapter.itself = adapter
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always", ResourceWarning)
+            del adapter
+            gc.collect()
+        assert [str(warning.message) for warning in seen if warning.category is ResourceWarning] == []
+        left = client()
+        assert left is None or left.is_closed()

@@ -26,6 +26,13 @@ MUTANTS = [
         _SAID,
     ),
     Mutant(
+        "connections outlive an adapter that was dropped",
+        "adapters/sdk_adapter.py",
+        "finalize(self, self._made.close)",
+        "self._made.close",
+        ("tests/adapters/test_sdk.py::test_connections_end_with_an_adapter_that_is_dropped",),
+    ),
+    Mutant(
         "the time of a request is not kept while headers come",
         "adapters/guard.py",
         "        self._timer.start()\n",

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Protocol, Self, Unpack
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from ..runtime.waiting import BLOCKING, OutOfTime
 from .core import LoopOptions, ProviderAdapter
@@ -34,8 +34,9 @@ class SdkAdapter(ProviderAdapter):
     """Asks through an SDK client whose own retries are off.
 
     Clients are made on first use: one for plain code, one for each event loop. `close` and `aclose` end those made
-    here; a client that was handed in stays its owner's, and so do the sizes and redirects that it allows: the time of
-    its requests is bounded here, in a worker thread that is left to itself when it is over.
+    here, and the one for plain code ends with the adapter. A client that was handed in stays its owner's, and so do the
+    sizes and redirects that it allows: the time of its requests is bounded here, in a worker thread that is left to
+    itself when it is over.
 
     Args:
         words: how errors speak of the provider.
@@ -60,6 +61,7 @@ class SdkAdapter(ProviderAdapter):
         self._given = None if client is None else client.with_options(max_retries=0)
         self._given_async = None if async_client is None else async_client.with_options(max_retries=0)
         self._made: Any = None
+        self._close_made: Any = None
         self._made_async: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
         self._clients = Lock()
 
@@ -189,6 +191,9 @@ class SdkAdapter(ProviderAdapter):
         with self._clients:
             if self._made is None:
                 self._made = self.make_client(is_async=False)
+                # An adapter may be dropped without `close`. By then it is too late for a finalizer of the client: in a
+                # reference cycle its sockets may be finalized first.
+                self._close_made = finalize(self, self._made.close)
             return self._made
 
     def _async_client(self) -> Any:
@@ -204,9 +209,9 @@ class SdkAdapter(ProviderAdapter):
     def close(self) -> None:
         """Close the connections of plain code; the next request opens new ones."""
         with self._clients:
-            client, self._made = self._made, None
-        if client is not None:
-            client.close()
+            close, self._made, self._close_made = self._close_made, None, None
+        if close is not None:
+            close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, and those of plain code."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -88,11 +87,6 @@ def _class(base: Any, library: Any) -> Any:
                     guard.check_time()  # the connection was shut down by us
                 raise
             return response
-
-        def __del__(self) -> None:
-            """An adapter may be dropped without `close`; some SDKs close their clients then, httpx does not."""
-            with suppress(Exception):
-                self.close()
 
     return GuardedClient
 
