@@ -37,7 +37,7 @@ def test_list_shows_roots_and_what_to_do(case: Case, capsys: pytest.CaptureFixtu
     assert out.startswith(f"{case.root}\n    {case.entry.name}  open\n")
     assert re.search(r"\d+ bytes, changed \d+ seconds ago", out)
     assert f"old files in {case.vault}\n" in out
-    assert "1 folders, 1 of them with a transaction that was left open.\n" in out
+    assert "Folders: 1; with a transaction that was left open: 1.\n" in out
     assert "wink state clean ROOT" in out
 
 
@@ -72,7 +72,7 @@ def test_clean_says_what_it_did(case: Case, capsys: pytest.CaptureFixture[str]) 
     """What was undone goes to stderr, as a log of the library would say it."""
     assert main(["state", "clean", str(case.root)]) == 0
     out, err = capsys.readouterr()
-    assert out == f"Nothing is open in {case.root}, and nothing is kept for it.\n"
+    assert out == f"{case.root} is clean: no transaction is open, and nothing is kept for it.\n"
     assert "Rolled back 4 change(s)" in err
     assert picture(case.root, exact=False) == case.before
 

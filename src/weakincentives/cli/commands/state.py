@@ -97,7 +97,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     for stray in found.strays:
         show(shown_line(f"{stray.path}  {_STRAYS[stray.version]}"))
     waiting = sum(state.status == "open" for state in found.states)
-    show(f"{len(found.states)} folders, {waiting} of them with a transaction that was left open.")
+    show(f"Folders: {len(found.states)}; with a transaction that was left open: {waiting}.")
     if waiting:
         show("Opening such a folder undoes it, and so does: wink state clean ROOT")
     return 0
@@ -171,10 +171,10 @@ def run_clean(arguments: argparse.Namespace) -> int:
         logger.removeHandler(handler)
     root = shown_line(arguments.root)
     if left:
-        show(f"Nothing is open in {root}. What was put aside before is kept: {', '.join(left)}")
+        show(f"{root} is clean: no transaction is open. What was put aside before is kept: {', '.join(left)}")
         show("Look at it, then: wink state forget ROOT")
     else:
-        show(f"Nothing is open in {root}, and nothing is kept for it.")
+        show(f"{root} is clean: no transaction is open, and nothing is kept for it.")
     return 0
 
 
@@ -225,7 +225,7 @@ def run_rotate_key(arguments: argparse.Namespace) -> int:
     from ...filesystem.state_admin import rotate_key  # noqa: PLC0415 - as above
 
     dropped = rotate_key(arguments.state_dir)
-    show(f"There is a new key. Copies that were kept for {dropped} folders are made again when they are needed.")
+    show(f"There is a new key. Copies that were kept (folders: {dropped}) are made again when they are needed.")
     return 0
 
 
