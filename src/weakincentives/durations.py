@@ -19,27 +19,24 @@ def is_finite_number(value: object) -> bool:
 
 
 def checked_seconds(name: str, value: object, *, zero: bool = False) -> float:
-    """The duration that was given as `name`; with `zero` it may be none at all.
+    """The duration that was given as `name`, at most `MAX_SECONDS`; with `zero` it may be none at all.
 
-    `TypeError` when it is not a number, `ValueError` when it is not finite, too small or longer than `MAX_SECONDS`.
+    `TypeError` when it is not a number, `ValueError` when it is not finite, or too small.
 
     >>> checked_seconds("timeout", 5)
     5.0
     >>> checked_seconds("timeout", float("nan"))
     Traceback (most recent call last):
     ...
-    ValueError: timeout must be a positive number of seconds of at most 1,000,000,000, got nan.
+    ValueError: timeout must be a positive, finite number of seconds, got nan.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {value!r}.")
-    if 0 < value <= MAX_SECONDS or (zero and value == 0):
-        return float(value)
-    least = "number of seconds from 0 to" if zero else "positive number of seconds of at most"
-    raise ValueError(f"{name} must be a {least} {MAX_SECONDS:,.0f}, got {_shown(value)}.")
-
-
-def _shown(value: float) -> str:
-    return repr(value) if abs(value) < MAX_SECONDS * MAX_SECONDS or not isinstance(value, int) else "a huge integer"
+    if is_finite_number(value) and (value > 0 or (zero and value == 0)):
+        return float(min(value, MAX_SECONDS))
+    what = "finite number of seconds from 0 on" if zero else "positive, finite number of seconds"
+    shown = repr(value) if value > -MAX_SECONDS or isinstance(value, float) else "a huge negative integer"
+    raise ValueError(f"{name} must be a {what}, got {shown}.")
 
 
 __all__ = ["MAX_SECONDS", "checked_seconds", "is_finite_number"]

@@ -24,7 +24,7 @@ from weakincentives.runtime.ledger import SqliteEffectLedger
 from weakincentives.testing import ScriptedAdapter
 
 NAN, INFINITY = float("nan"), float("inf")
-NEVER: list[Any] = [NAN, INFINITY, -INFINITY, -1, -0.001, 10**400, 1e300, True, "5", b"5", [5], 5j]
+NEVER: list[Any] = [NAN, INFINITY, -INFINITY, -1, -0.001, -(10**400), True, "5", b"5", [5], 5j]
 """Not even where a duration of nothing makes sense."""
 
 
@@ -89,7 +89,7 @@ def test_a_limit_of_nothing_is_refused(name: str) -> None:
         ABOVE_ZERO[name](0)
 
 
-@pytest.mark.parametrize("value", [0.5, 60, 86_400, 10_000_000])
+@pytest.mark.parametrize("value", [0.5, 60, 86_400, 10_000_000, 1e300, 10**400])
 @pytest.mark.parametrize("name", [name for name in ABOVE_ZERO if name != "PodmanSandboxConfig timeout"])
 def test_ordinary_durations_are_taken(name: str, value: float) -> None:
     """Also long ones."""
@@ -97,12 +97,10 @@ def test_ordinary_durations_are_taken(name: str, value: float) -> None:
 
 
 def test_the_longest_duration_can_be_waited_for() -> None:
-    """By locks and timers, which refuse longer ones when it is too late."""
-    assert checked_seconds("x", MAX_SECONDS) < TIMEOUT_MAX
+    """By locks and timers, which refuse longer ones when it is too late: those are cut to it."""
+    assert checked_seconds("x", 10**400) == checked_seconds("x", 1e300) == MAX_SECONDS < TIMEOUT_MAX
     assert checked_seconds("x", 0, zero=True) == 0.0
-    with pytest.raises(
-        ValueError, match=r"^x must be a positive number of seconds of at most 1,000,000,000, got inf\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^x must be a positive, finite number of seconds, got inf\.$"):
         checked_seconds("x", INFINITY)
     with pytest.raises(TypeError, match=r"^x must be a number of seconds, got '5'\.$"):
         checked_seconds("x", "5")

@@ -45,7 +45,7 @@ class LoopSettings:
             raise ValueError("max_turns must be 1 or more, output_retries and max_expansions 0 or more.")
         if self.max_calls_per_turn < 1 or self.max_answer_bytes < 1:
             raise ValueError("max_calls_per_turn and max_answer_bytes must be 1 or more.")
-        checked_seconds("request_timeout", self.request_timeout)
+        object.__setattr__(self, "request_timeout", checked_seconds("request_timeout", self.request_timeout))
 
 
 class Limits:

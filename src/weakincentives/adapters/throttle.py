@@ -32,8 +32,8 @@ class Throttle:
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise ValueError("Throttle needs max_attempts of 1 or more.")
-        checked_seconds("base", self.base, zero=True)
-        checked_seconds("max_wait", self.max_wait, zero=True)
+        object.__setattr__(self, "base", checked_seconds("base", self.base, zero=True))
+        object.__setattr__(self, "max_wait", checked_seconds("max_wait", self.max_wait, zero=True))
 
     def wait(self, attempt: int, failure: RequestFailed) -> float | None:
         """Seconds until attempt `attempt + 1`; None when there should be none."""

@@ -36,8 +36,8 @@ class EvalLimits:
             value = getattr(self, item.name)
             if not is_finite_number(value) or value < 0 or (value == 0 and item.name != "sleep"):
                 raise ValueError(f"EvalLimits {item.name} must be a finite, positive number, got {value!r}.")
-        checked_seconds("EvalLimits seconds", self.seconds)
-        checked_seconds("EvalLimits sleep", self.sleep, zero=True)
+        object.__setattr__(self, "seconds", checked_seconds("EvalLimits seconds", self.seconds))
+        object.__setattr__(self, "sleep", checked_seconds("EvalLimits sleep", self.sleep, zero=True))
 
     def within(self, seconds: float) -> EvalLimits:
         """These limits, with no more time than that."""
