@@ -64,17 +64,17 @@ def run() -> Iterable[Row]:
             ToolExecutor(prompt=Prompt(name="box", sections=[section]), session=Session()) as executor,
             bare() as floor,
         ):
-            shell = calling(executor, "shell_execute", "command", ("true", "true "))
+            shell = calling(executor, "shell_execute", "command", ("true", "true ", "true  "))
             yield ratio(
                 "shell_execute true, 1,000 files / a bare podman exec", shell, floor, 1.3, rounds=10, batch_seconds=0.01
             )
-            python = calling(executor, "evaluate_python", "code", ("1 + 1", "1 + 2"))
+            python = calling(executor, "evaluate_python", "code", ("1 + 1", "1 + 2", "1 + 3"))
             [evaluated] = interleave(python, rounds=20, batch_seconds=0.05)
             yield Row("evaluate_python in a container, 1,000 files", statistics.median(evaluated) * 1e3, 50.0, "ms")
     with (
         PodmanSandboxSection() as section,
         ToolExecutor(prompt=Prompt(name="box", sections=[section]), session=Session()) as executor,
     ):
-        python = calling(executor, "evaluate_python", "code", ("1 + 1", "1 + 2"))
+        python = calling(executor, "evaluate_python", "code", ("1 + 1", "1 + 2", "1 + 3"))
         [evaluated] = interleave(python, rounds=20, batch_seconds=0.05)
         yield Row("evaluate_python in a container", statistics.median(evaluated) * 1e3, 10.0, "ms")

@@ -16,8 +16,8 @@ MUTANTS = [
     Mutant(
         "subscribers of refused calls have no limits",
         "runtime/settle.py",
-        "        told = steps.run(run.tell, event)\n        if steps.limited:\n            await told\n",
-        "        run.tell(event)\n",
+        "            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",
+        "            run.tell(event)\n",
         _LIMITS,
     ),
     Mutant(
@@ -55,7 +55,7 @@ MUTANTS = [
     Mutant(
         "what an async policy returns is not awaited",
         "runtime/steps.py",
-        "return self._waiting.finish(result) if result is not None and inspect.isawaitable(result) else result",
+        "return self._waiting.finish(result) if result is not None and is_awaitable(result) else result",
         "return None if inspect.isawaitable(result) else result",
         _POLICIES,
     ),

@@ -268,8 +268,8 @@ MUTANTS = [
     Mutant(
         "subscribers are not told of refusals",
         "runtime/settle.py",
-        "        told = steps.run(run.tell, event)\n        if steps.limited:\n            await told\n",
-        "        pass\n",
+        "            run.tell(event)\n        else:\n",
+        "            pass\n        else:\n",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Protocol, final, runtime_checkable
+from types import GeneratorType
+from typing import Any, Protocol, cast, final, runtime_checkable
 
 from ..results import ToolResult
 from .tool_context import ToolContext
@@ -88,6 +89,11 @@ Step = Callable[..., Any]
 """How a policy's method is called: `step(method, *arguments)` gives what it returned, or an awaitable of that."""
 
 
+def is_awaitable(value: object) -> bool:
+    """As `inspect.isawaitable`, in a fraction of its time."""
+    return hasattr(type(value), "__await__") or (type(value) is GeneratorType and isawaitable(cast(object, value)))
+
+
 async def evaluate_policies(
     policies: Iterable[ToolPolicy], tool_name: str, params: object, context: ToolContext, step: Step
 ) -> str | None:
@@ -97,7 +103,7 @@ async def evaluate_policies(
             verdict = step(policy.check, tool_name, params, context)
             if verdict is None or verdict is _ALLOW:
                 continue
-            if isawaitable(verdict):
+            if is_awaitable(verdict):
                 verdict = await verdict
         except Exception:  # policies are users' code, and a broken one must not open the gate
             logger.exception(
@@ -147,7 +153,7 @@ async def notify_policies(  # noqa: PLR0917 - what `on_result` takes, and how it
         listener = getattr(policy, "on_result", None)
         if listener is not None:
             told = step(listener, tool_name, params, result, context)
-            if told is not None and isawaitable(told):
+            if told is not None and is_awaitable(told):
                 await told
 
 
@@ -162,6 +168,7 @@ __all__ = [
     "Step",
     "ToolPolicy",
     "evaluate_policies",
+    "is_awaitable",
     "may_overlap",
     "notify_policies",
     "policy_name",

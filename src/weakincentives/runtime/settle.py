@@ -97,10 +97,10 @@ async def conclude(
         run.memory.is_new(call.id)  # answered, so it is not run later either
     event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run, None)
     try:
-        steps = Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER)
-        told = steps.run(run.tell, event)
-        if steps.limited:
-            await told
+        if run.deadline is None and (bound is None or bound.tool.timeout is None):
+            run.tell(event)
+        else:
+            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
     except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of somebody else's making
         _untold(error, run)
     finally:

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, final
 
 from ..prompt.events import Outcome
+from ..prompt.policy import is_awaitable
 from ..prompt.tool import Tool
 from .run import Run
 from .waiting import Limits, OutOfTime, Waiting
@@ -46,7 +47,7 @@ class Steps:
         """
         if not self.limited:
             result = function(*arguments)
-            return self._waiting.finish(result) if result is not None and inspect.isawaitable(result) else result
+            return self._waiting.finish(result) if result is not None and is_awaitable(result) else result
         return self._waiting.within(
             self._seconds(), lambda: function(*arguments), is_async=inspect.iscoroutinefunction(function)
         )
