@@ -11,7 +11,14 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from ..session.savepoints import changes_in, close_savepoint, open_savepoint, snapshot_at, undo_savepoint
+from ..session.savepoints import (
+    changes_in,
+    close_savepoint,
+    is_untouched,
+    open_savepoint,
+    snapshot_at,
+    undo_savepoint,
+)
 from ..session.session import guard_of, root_of
 from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
@@ -238,6 +245,14 @@ class Savepoint(Holding):
             raise
 
     def _undo(self) -> None:
+        context = self._context
+        if (
+            not self._parts
+            and is_untouched(self.session, self.owner)
+            and (context is None or context.root.births == self._mark)
+        ):  # as a call that a policy refused
+            self.decided = True
+            return
         session, owner, failed = self.session, self.owner, list[Any]()
         try:
             if self._opened:

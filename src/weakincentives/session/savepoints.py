@@ -62,6 +62,12 @@ def changes_in(session: Session, owner: Owner) -> tuple[SliceChange, ...]:
     return _changes_of(core, owner) if core.marks else ()
 
 
+def is_untouched(session: Session, owner: Owner) -> bool:
+    """Whether nobody wrote or subscribed to anything since the savepoint was opened: an undo has nothing to do."""
+    core = session._core
+    return owner not in core.marks and not core.subscribed
+
+
 def undo_savepoint(session: Session, owner: Owner) -> None:
     """Undo what was written, registered and subscribed inside an open savepoint; it stays open.
 
@@ -171,4 +177,7 @@ def _view(content: Content, slice_type: type[Any]) -> Vector[Any]:
     return content[INITIAL].get(slice_type, EMPTY) if found is None else found
 
 
-__all__ = ["changes_in", "close_savepoint", "open_savepoint", "snapshot_at", "undo_savepoint", "unowned_recorder"]
+__all__ = [
+    "changes_in", "close_savepoint", "is_untouched", "open_savepoint", "snapshot_at", "undo_savepoint",
+    "unowned_recorder",
+]  # fmt: skip
