@@ -382,3 +382,15 @@ def test_a_transaction_that_cannot_begin_lets_others_in() -> None:
     thread.join(10)
     assert not thread.is_alive()
     assert world.counter.value == 8
+
+
+def test_files_are_not_a_session() -> None:
+    """The error shows how files take part, and that works."""
+    files, session = InMemoryFilesystem(), Session()
+    for begin in (transaction, tool_transaction, create_snapshot):
+        with pytest.raises(TypeError, match=r"must be a Session, got InMemoryFilesystem.*ResourceRegistry\.build"):
+            begin(cast(Session, files))
+    with suppress(ValueError), transaction(session, ResourceRegistry.build({Filesystem: files})):
+        files.write("a", "b")
+        raise ValueError
+    assert not files.exists("a")

@@ -62,6 +62,11 @@ def guard_here(session: Session, resources: Resources | None) -> Guard | None:
 
 
 def _guard_of_handles(session: Session, resources: Resources | None) -> Guard | None:
+    if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance] - not everybody checks types
+        raise TypeError(
+            f"The first argument must be a Session, got {type(session).__name__}. Files and other resources take part "
+            "when they are bound: transaction(session, ResourceRegistry.build({Filesystem: files}))."
+        )
     guard = guard_of(session)
     if guard is None and isinstance(resources, CallResources):
         _, guard = unfenced(resources)
