@@ -7,6 +7,7 @@ from typing import Any
 
 _image = re.compile(r"image-[0-9a-f]{12}-[0-9]+").fullmatch
 _staged = re.compile(r"stage-[0-9a-f]{12}-[0-9]+").fullmatch
+_ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
 _copy = re.compile(r"c[0-9]+").fullmatch
 
 
@@ -29,9 +30,14 @@ def is_staged(name: Any) -> bool:
     return isinstance(name, str) and _staged(name) is not None
 
 
+def is_ours(name: str) -> bool:
+    """Whether we give such names to what we keep in a vault: images, staged files and what is to be removed."""
+    return _ours(name) is not None
+
+
 def is_copy(name: Any) -> bool:
     """Whether a copy in the mirror may have that name."""
     return isinstance(name, str) and _copy(name) is not None
 
 
-__all__ = ["is_beneath", "is_copy", "is_image", "is_staged"]
+__all__ = ["is_beneath", "is_copy", "is_image", "is_ours", "is_staged"]

@@ -37,7 +37,7 @@ def remove_expired(sys: Syscalls, home: PrivateDir) -> None:
         for name in sys.names(home.roots):
             with suppress(OSError):
                 if now - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(sys, home, name):
-                    remove(sys, home.roots, name, _trash)
+                    remove(sys, home.roots, name)
                     _log.info("Removed the undo state of a root that is gone: %s/%s/%s", home.path, ROOTS, name)
 
 
@@ -67,10 +67,6 @@ def _is_gone(sys: Syscalls, home: PrivateDir, name: str) -> bool:
         return not any(found.startswith("rejected-") for found in sys.names(entry))
     finally:
         sys.close(entry)
-
-
-def _trash(what: str) -> str:
-    return f"{what}-{os.urandom(8).hex()}"
 
 
 __all__ = ["KEPT_FOR", "remove_expired"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Final, final
 
 from ..errors import JournalError
+from .beneath import is_ours
 from .confine import Confined, Handle
 from .frames import RejectedError
 from .journal import Record
@@ -33,7 +33,6 @@ from .vaults import Spot, Vaults, one_disk
 
 _LOCK: Final = "lock"
 _LARGEST: Final = 1 << 26
-_ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
 
 
 @final
@@ -149,7 +148,7 @@ class OldTransaction:
     def remove(self) -> bool:
         """Remove the directory, once everything is undone; whether nothing else was in it."""
         for name in self.sys.names(self.fd):
-            if _ours(name):
+            if is_ours(name):
                 remove(self.sys, self.fd, name, self.new_name)
         if not set(self.sys.names(self.fd)) <= {_LOCK, JOURNAL}:
             return False

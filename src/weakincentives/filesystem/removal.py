@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from .syscalls import DIRECTORY, Syscalls
 
 
-def remove(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str]) -> None:
+def _random_name(what: str) -> str:
+    return f"{what}-{os.urandom(6).hex()}-0"
+
+
+def remove(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str] = _random_name) -> None:
     """Remove the name from the directory `at`; what is not there is removed.
 
     Without recursion, as others may have nested the tree very deeply: directories come up to `at` first, under the

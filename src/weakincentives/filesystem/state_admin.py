@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from ..errors import JournalError
 from . import private_dir
+from .beneath import is_ours
 from .host import HostFilesystem
 from .journal import Record
 from .kept_state import Entry, KeptState, entries, entry_name
@@ -27,7 +28,6 @@ from .vaults import Spot, Vaults
 
 _id = re.compile(r"[0-9a-f]{8,32}").fullmatch
 _vault = re.compile(r"wink-[0-9a-f]{16}").fullmatch
-_ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
 
 _WHAT_WAS: Final = {
     "create": "{path} was made and stays",
@@ -231,8 +231,8 @@ def _drop_copies(entry: Entry) -> None:
     sys = entry.sys
     for fd in {entry.fd, entry.vault} - {-1}:
         for name in sys.names(fd):
-            if name == MIRROR or _ours(name):
-                remove(sys, fd, name, _trash)
+            if name == MIRROR or is_ours(name):
+                remove(sys, fd, name)
 
 
 def _drop_all(entry: Entry) -> list[str]:
@@ -240,20 +240,20 @@ def _drop_all(entry: Entry) -> list[str]:
     sys = entry.sys
     for name in (JOURNAL, MARKER):  # first: without these nothing is undone by halves
         with suppress(FileNotFoundError, NotADirectoryError):
-            remove(sys, entry.fd, name, _trash)
+            remove(sys, entry.fd, name)
     left: list[str] = []
     record = entry.record
     if entry.vault not in {-1, entry.fd}:
         for name in sys.names(entry.vault):
-            if name in {MIRROR, TX} or _ours(name) or name.startswith("rejected-"):
-                remove(sys, entry.vault, name, _trash)
+            if name in {MIRROR, TX} or is_ours(name) or name.startswith("rejected-"):
+                remove(sys, entry.vault, name)
         assert record is not None
         if not _remove_vault(entry, record):
             left.append(entry.vault_path)
     elif record is not None and not record.inode:
         _remove_vault(entry, record)  # it was only intended, and may be there
     for name in sorted(sys.names(entry.fd), key=lambda name: name == RECORD):  # the description last
-        remove(sys, entry.fd, name, _trash)
+        remove(sys, entry.fd, name)
     sys.rmdir(entry.name, dir_fd=entry.home.roots)
     with suppress(FileNotFoundError):
         sys.unlink(entry.name + ".lock", dir_fd=entry.home.roots)
@@ -276,10 +276,6 @@ def _remove_vault(entry: Entry, record: RootRecord) -> bool:
     finally:
         sys.close(fd)
     return True
-
-
-def _trash(what: str) -> str:
-    return f"{what}-{os.urandom(6).hex()}-0"
 
 
 # --- the private directory

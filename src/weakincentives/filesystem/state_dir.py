@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final, NamedTuple, final
 
+from .beneath import is_ours
 from .frames import Authenticator
 from .removal import remove
 from .syscalls import Syscalls
@@ -30,8 +30,6 @@ RECORD: Final = "root"
 TX: Final = "tx"
 IDLE: Final = bytes(16)
 """What `tx` holds while no transaction is open."""
-
-_ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
 
 
 class Binding(NamedTuple):
@@ -169,11 +167,11 @@ class StateDir:
     def sweep(self, kept: Collection[str] = ()) -> None:
         """Remove all that a crash left; only with the lock held. `kept` are the names that the journal needs."""
         for name in self._sys.names(self.fd):
-            if _ours(name) and name not in kept:
+            if is_ours(name) and name not in kept:
                 self.purge(name)
         if self.entry != self.fd:
             for name in self._sys.names(self.entry):
-                if _ours(name):
+                if is_ours(name):
                     with suppress(OSError):
                         self._sys.unlink(name, dir_fd=self.entry)
 
@@ -182,7 +180,7 @@ class StateDir:
         aside = f"rejected-{os.urandom(6).hex()}"
         plain = name.rpartition("/")[2]
         for found in self._sys.names(self.fd):
-            if found.startswith("image-") and _ours(found):
+            if found.startswith("image-") and is_ours(found):
                 self.put_aside(found)
         self._sys.rename(name, f"{aside}-{plain}", source_fd=self.entry, target_fd=self.entry)
         _log.warning(

@@ -230,11 +230,11 @@ def run_rotate_key(arguments: argparse.Namespace) -> int:
 
 
 def _agreed(question: str, arguments: argparse.Namespace) -> bool:
-    """Ask, unless it was answered on the command line. Without a terminal there is nobody to ask."""
+    """Ask, unless it was answered on the command line. Without a terminal it must be."""
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
-        raise WrongUseError("there is nobody to ask; add --yes if you mean it")
+        raise WrongUseError("standard input is not a terminal, so this cannot ask; add --yes to go ahead")
     show(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() in {"y", "yes"}:
         return True
