@@ -27,7 +27,7 @@ from weakincentives.adapters import (
     TextDelta,
     history_of,
 )
-from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
+from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter, conversation
 from weakincentives.budget import Budget
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
@@ -370,18 +370,33 @@ def test_a_request_has_a_time_until_its_answer_begins(tmp_path: Path) -> None:
     assert server.requests == ["/v1/messages"]
 
 
-def test_an_answer_that_never_ends_is_ended_by_the_deadline(tmp_path: Path) -> None:
-    """Claude Code bounds only the time until it begins."""
-    for seconds in (8, 16, 28):  # a busy machine may not have asked by then; the attack lasts 30 s
-        with HostileServer(slow_body) as server:
-            adapter = _claude_at(server.url, tmp_path, request_timeout=2)
-            deadline = Deadline.after(timedelta(seconds=seconds))
-            with pytest.raises(PromptEvaluationError) as caught:
-                adapter.evaluate(_prompt(), Session(), deadline=deadline)
-        if server.requests:
-            break
-    assert caught.value.phase == "deadline"
-    assert server.requests == ["/v1/messages"]
+def test_an_answer_that_never_ends_is_ended(tmp_path: Path) -> None:
+    """Claude Code bounds only the time until it begins; we bound the whole."""
+    with HostileServer(slow_body) as server:
+        adapter = _claude_at(server.url, tmp_path, request_timeout=2)
+        with pytest.raises(PromptEvaluationError, match=r"within 2 s.*request_timeout=") as caught:
+            adapter.evaluate(_prompt(), Session())
+    assert caught.value.phase == "request"
+
+
+def test_time_that_calls_take_is_not_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool may take longer than an answer; afterwards the time begins anew."""
+    monkeypatch.setattr(conversation, "_MARGIN", 0.0)
+
+    def wait(params: Note) -> ToolResult[str]:
+        time.sleep(1.5 * float(params.text))
+        return ToolResult.ok("", message="Waited.")
+
+    tool = Tool[Note, str](name="wait", description="Wait.", handler=wait)
+    for seconds in (4, 12, 36):  # a busy machine may need longer for an honest answer
+        with LoopbackServer(call(WINK + "wait", text=str(seconds)), say("Done.")) as server:
+            try:
+                response = _adapter(server, tmp_path, request_timeout=seconds).evaluate(_prompt(tool), Session())
+            except PromptEvaluationError:
+                continue
+        assert response.text == "Done."
+        return
+    raise AssertionError("The time of the call was counted.")
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(600, "600000"), (0.0001, "1"), (1e8, "2147483647")])

@@ -17,7 +17,27 @@ _SECRET = (f"{_CLAUDE}::test_the_launcher_passes_a_secret_on_in_a_pipe",)
 
 _SAID = ("tests/adapters/test_faults.py::test_what_a_service_says_is_masked",)
 
+_PATIENCE = "adapters/claude_agent_sdk/patience.py"
+_CLAUDE_TIME = tuple(
+    f"tests/adapters/test_claude.py::{name}"
+    for name in ("test_an_answer_that_never_ends_is_ended", "test_time_that_calls_take_is_not_the_answers")
+)
+
 MUTANTS = [
+    Mutant(
+        "Claude Code is waited for as long as it takes",
+        _PATIENCE,
+        "None if self._under_way else now + self._seconds",
+        "None",
+        _CLAUDE_TIME,
+    ),
+    Mutant(
+        "the time of a call counts as Claude Code's",
+        _PATIENCE,
+        "None if self._under_way else now + self._seconds",
+        "now + self._seconds",
+        _CLAUDE_TIME,
+    ),
     Mutant(
         "what a service says is told as it is",
         "adapters/inner_loop.py",

@@ -45,6 +45,7 @@ from ..tool_spec import ToolSpec, tool_spec
 from ..transcript import AnswerMessage, CallMessage, History, ModelMessage, Transcript, UserMessage
 from ..usage import anthropic_usage
 from .native import NativeHooks, changes_files, tracker_of
+from .patience import Patience
 from .processes import Processes, adapter_cli
 from .served import PREFIX, SERVER, ServedTools
 from .telling import Telling
@@ -53,6 +54,8 @@ OutputT = TypeVar("OutputT")
 
 _GRACE = 1.0
 """Seconds a call gets to end by itself once the evaluation is over; its own deadline is the same moment."""
+_MARGIN = 5.0
+"""Seconds beyond `request_timeout`, so that Claude Code, which keeps it too, can say itself what went wrong."""
 _ENDING = "This call was not run, because the evaluation is ending."
 _STOP_REASONS: dict[str | None, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 
@@ -101,6 +104,7 @@ class Conversation(Generic[OutputT]):
         self._calls: list[CallMessage] = []
         self._streamed = False
         self._recorded_before = session[ToolInvoked].count()
+        self._patience = Patience(self._settings.request_timeout + _MARGIN)
         self._telling = Telling(prompt, session, adapter.name, given.run_context, given.on_event)
         prompt.install(session)
         rendered = prompt.render(session=session)
@@ -222,8 +226,23 @@ class Conversation(Generic[OutputT]):
 
     async def _listen(self, client: Any) -> Any:
         """Take its messages up to the result of this question."""
+        try:
+            async with self._patience:
+                return await self._listen_on(client)
+        except TimeoutError:
+            if not self._patience.is_over:
+                raise
+            raise self._error(
+                f"There was no whole answer within {self._settings.request_timeout:g} s, attempts of Claude Code's own "
+                "included. Raise request_timeout= of the adapter.",
+                "request",
+            ) from None
+
+    async def _listen_on(self, client: Any) -> Any:
         sdk = self._adapter.sdk
         async for message in client.receive_response():
+            if not isinstance(message, sdk.StreamEvent):  # a piece of an answer that may never end
+                self._patience.renew()
             if self._given.heartbeat is not None:
                 self._given.heartbeat.beat()
             if isinstance(message, sdk.AssistantMessage):
@@ -307,6 +326,7 @@ class Conversation(Generic[OutputT]):
                     self._executor.decline(call, text)
                 else:
                     self._executor.execute(call)  # nothing runs: the engine says what is wrong with it
+                self._patience.resume(call_id)
                 self._telling.call_finished(call_id, text)
 
     def _could_run(self, call: CallMessage) -> bool:
@@ -348,6 +368,8 @@ class Conversation(Generic[OutputT]):
             self._fail(error)
             text = ended_text(error)
             reply = ToolReply(call.id, text, ToolResult.error(text), "crashed", is_error=True)
+        finally:
+            self._patience.resume(call.id)
         self._over_time(reply)
         self._telling.call_finished(call.id, reply.text)
         return reply
@@ -375,10 +397,12 @@ class Conversation(Generic[OutputT]):
         return self._over or self._ended is not None
 
     def _call_started(self, call_id: str, name: str, arguments: str) -> None:
+        self._patience.suspend(call_id)
         shown = self._executor.shown_arguments(ToolCall(call_id, name, arguments))
         self._telling.progress(CallStarted(call_id, name, shown))
 
     def _native_ended(self, reply: ToolReply) -> None:
+        self._patience.resume(reply.call_id)
         self._over_time(reply)
         self._telling.call_finished(reply.call_id, reply.text)
 
