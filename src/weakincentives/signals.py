@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from threading import get_ident
@@ -182,36 +182,33 @@ class shielded_run:  # noqa: N801 - as `shielded`
             shield.depth -= 1
 
 
-def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` for an async handler in synchronous code, with interrupts as there: Ctrl-C cancels the task.
+def run_loop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> bool:
+    """Run the loop in this thread until its task is done; whether Ctrl-C has cancelled it, as in `asyncio.run`.
 
-    `asyncio.run` would install its SIGINT handler only in place of Python's own, and ours is there. What it does before
-    and after the coroutine is our own code here.
+    `asyncio.run` would install its SIGINT handler only in place of Python's own, and ours is there. An exception came
+    out of the middle of the loop, which must not be used any more.
     """
     shield = current_shield()
     depth, front = shield.depth, _get(_SIGINT)
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        task = loop.create_task(coroutine)
-        cancel = _CancelTask(task)
-        cancels = shield is MAIN and type(front) is SignalHandler and front.previous is signal.default_int_handler
-        try:
-            if cancels:
-                front.previous = cancel
-            while shield.noted:
-                shield.deliver()
-            shield.depth = 0
-            result = loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            shield.depth = depth
-            if not cancel.count:
-                raise
-            raise KeyboardInterrupt from None
-        finally:
-            shield.depth = depth
-            if cancels:
-                front.previous = signal.default_int_handler
-        return result
+    cancel = _CancelTask(task)
+    cancels = shield is MAIN and type(front) is SignalHandler and front.previous is signal.default_int_handler
+    task.add_done_callback(_stop_loop)
+    try:
+        if cancels:
+            front.previous = cancel
+        while shield.noted:
+            shield.deliver()
+        shield.depth = 0
+        loop.run_forever()
+    finally:
+        shield.depth = depth
+        if cancels:
+            front.previous = signal.default_int_handler
+    return cancel.count > 0 and task.cancelled()
+
+
+def _stop_loop(task: asyncio.Task[Any]) -> None:
+    task.get_loop().stop()
 
 
 @final

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 
 _POLICIES = ("tests/runtime/test_policies_locked.py",)
 _LIMITS = ("tests/runtime/test_step_limits.py",)
+_LOOPS = ("tests/runtime/test_one_loop.py",)
 _LATE = ("tests/runtime/test_late_undo.py", "tests/runtime/test_locks.py")
 _FOLDS = ("tests/runtime/test_log_folds.py",)
 _FAILED = ("tests/runtime/test_failed_undo.py",)
@@ -55,9 +56,44 @@ MUTANTS = [
     Mutant(
         "what an async policy returns is not awaited",
         "runtime/steps.py",
-        "return self._waiting.finish(result) if result is not None and is_awaitable(result) else result",
-        "return None if inspect.isawaitable(result) else result",
+        "                self._waiting.finish(result, self._event_loop)\n",
+        "                None\n",
         _POLICIES,
+    ),
+    Mutant(
+        "each run of plain code has an event loop of its own",
+        "kept_loop.py",
+        "kept = _of_thread.loop = KeptLoop()",
+        "kept = KeptLoop()",
+        _LOOPS,
+    ),
+    Mutant(
+        "tasks that a handler leaves stand still",
+        "kept_loop.py",
+        "if self._held or self._waiting or asyncio.all_tasks(self.loop):",
+        "if self._held or self._waiting:",
+        _LOOPS,
+    ),
+    Mutant(
+        "a loop that is blocked is used again",
+        "runtime/waiting.py",
+        "                runner.give_up(loop)\n",
+        "                pass\n",
+        _LOOPS,
+    ),
+    Mutant(
+        "a plain handler blocks the event loop",
+        "runtime/invoke.py",
+        "if tool.blocking and waiting.in_loop:",
+        "if False:",
+        _LOOPS,
+    ),
+    Mutant(
+        "plain handlers of async code build resources elsewhere",
+        "runtime/waiting.py",
+        "with_home(home, lambda: _finished(function(), event_loop))",
+        "_finished(function(), event_loop)",
+        _LOOPS,
     ),
     Mutant(
         "steps have no limits",

@@ -55,7 +55,7 @@ EXPECTED = ["make Config", "connect", "make Client", "close Client", "disconnect
 
 
 def our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "weakincentives-resources"]
+    return [thread for thread in threading.enumerate() if thread.name == "weakincentives-loop"]
 
 
 def test_sync_code_gets_async_resources() -> None:

@@ -83,6 +83,7 @@ def disclosure_tools() -> tuple[BoundTool, ...]:
         name="open_sections",
         description="Open sections that are shown as summaries, so that their full text and their tools are available.",
         handler=_open,
+        blocking=False,
         annotations=ToolAnnotations(destructive=False, idempotent=True, open_world=False),
         accepts_overrides=False,
     )
@@ -90,6 +91,7 @@ def disclosure_tools() -> tuple[BoundTool, ...]:
         name="read_section",
         description="Read the full text of one summarised section without opening it.",
         handler=_read,
+        blocking=False,
         annotations=ToolAnnotations(read_only=True, open_world=False),
         accepts_overrides=False,
     )

@@ -74,6 +74,8 @@ class Tool(Generic[ParamsT, ResultT]):
         timeout: seconds after which a call is failed and undone; None for no limit but the run's deadline.
         isolation: "process" runs the handler where it can be killed for certain; it must be importable. "thread"
             runs it in a worker thread; None in the caller's unless there is a timeout or deadline.
+        blocking: whether a plain handler may take long. In async code it runs in a worker thread then, so that others
+            get on meanwhile; False says that it is quick, and runs it on the event loop.
         max_result_chars: what the model reads of a result at most; the rest can be read on with `read_tool_result`.
         max_repeats: this many identical calls in a row and the last one is refused; None for tools that poll.
         idempotency: when two calls are one; None runs every call.
@@ -98,6 +100,7 @@ class Tool(Generic[ParamsT, ResultT]):
         "_param_descriptions",
         "accepts_overrides",
         "annotations",
+        "blocking",
         "call",
         "description",
         "examples",
@@ -122,6 +125,7 @@ class Tool(Generic[ParamsT, ResultT]):
     examples: tuple[ToolExample[ParamsT, ResultT], ...]
     timeout: float | None
     isolation: Isolation | None
+    blocking: bool
     max_result_chars: int
     max_repeats: int | None
     idempotency: IdempotencyConfig | None
@@ -149,6 +153,7 @@ class Tool(Generic[ParamsT, ResultT]):
         examples: Sequence[ToolExample[ParamsT, ResultT]] = (),
         timeout: float | timedelta | None = None,
         isolation: Isolation | None = None,
+        blocking: bool = True,
         max_result_chars: int = DEFAULT_MAX_RESULT_CHARS,
         max_repeats: int | None = 5,
         idempotency: IdempotencyConfig | None = None,
@@ -176,6 +181,7 @@ class Tool(Generic[ParamsT, ResultT]):
             examples=checked_examples(examples, params_type, result_type, refusals),
             timeout=checked_timeout(timeout, refusals),
             isolation=isolation,
+            blocking=blocking,
             max_result_chars=checked_limit("max_result_chars", max_result_chars, MIN_RESULT_CHARS, refusals),
             max_repeats=None if max_repeats is None else checked_limit("max_repeats", max_repeats, 2, refusals),
             idempotency=idempotency,
@@ -240,8 +246,8 @@ class Tool(Generic[ParamsT, ResultT]):
 
 
 _ARGUMENTS = (
-    "name", "description", "handler", "examples", "timeout", "isolation", "max_result_chars", "max_repeats",
-    "idempotency", "annotations", "accepts_overrides",
+    "name", "description", "handler", "examples", "timeout", "isolation", "blocking", "max_result_chars",
+    "max_repeats", "idempotency", "annotations", "accepts_overrides",
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ def tool(
     examples: Sequence[ToolExample[Any, Any]] = (),
     timeout: float | timedelta | None = None,
     isolation: Isolation | None = None,
+    blocking: bool = True,
     max_result_chars: int = DEFAULT_MAX_RESULT_CHARS,
     max_repeats: int | None = 5,
     idempotency: IdempotencyConfig | None = None,

@@ -114,13 +114,13 @@ class ResourceContext:
         """Close what was built for the context after the mark, newest first, and forget it: `get` builds it anew."""
         root = self.root
         if root.births != mark:
-            self._errors += block_on(end(root, root.take_since(mark), Blocking(root.portal)))
+            self._errors += block_on(end(root, root.take_since(mark), Blocking(root.event_loop)))
 
     async def adiscard(self, mark: int) -> None:
         """Like `discard`, for async code."""
         root = self.root
         if root.births != mark:
-            self._errors += await end(root, root.take_since(mark), way_of_waiting(root.portal))
+            self._errors += await end(root, root.take_since(mark), way_of_waiting(root.event_loop))
 
     def open(self) -> Self:
         """Open it, unless it is open, and build what is eager; when that fails it is closed again."""
@@ -200,11 +200,11 @@ class ResourceContext:
 
     def _end(self, root: Root | None, owned: list[Owned]) -> None:
         if root is not None:
-            self._errors += block_on(end(root, owned, Blocking(root.portal)))
+            self._errors += block_on(end(root, owned, Blocking(root.event_loop)))
 
     async def _aend(self, root: Root | None, owned: list[Owned]) -> None:
         if root is not None:
-            self._errors += await end(root, owned, way_of_waiting(root.portal))
+            self._errors += await end(root, owned, way_of_waiting(root.event_loop))
 
     def _opened(self) -> Root:
         """The open life; opens a context that was never used, and refuses one that was closed."""

@@ -15,10 +15,10 @@ from threading import RLock
 from typing import Any, final
 
 from ..errors import ResourcesClosedError
+from ..kept_loop import EventLoop, home_loop, thread_loop
 from .binding import Binding, Given, Scope
 from .build import Build
 from .forms import CLOSERS, SNAPSHOT_METHODS, is_snapshotable, name_of, own_methods
-from .portal import Portal
 from .waiting import Waiting
 
 _log = logging.getLogger("weakincentives.resources")
@@ -112,6 +112,8 @@ class Root(Lifetime):
     """One opening of a context."""
 
     __slots__ = (
+        "_kept",
+        "_uses_kept",
         "bindings",
         "births",
         "eager",
@@ -120,7 +122,6 @@ class Root(Lifetime):
         "given",
         "ids",
         "lock",
-        "portal_",
         "snapshotables",
     )
 
@@ -131,7 +132,8 @@ class Root(Lifetime):
         self.births = births
         self.ending = 0
         self.lock = lock
-        self.portal_: Portal | None = None
+        self._kept = thread_loop()
+        self._uses_kept = False
         self.ids = {id(value) for value in given.values()}
         self.given = _given_snapshotables(given)
         self.snapshotables = self.given
@@ -143,19 +145,23 @@ class Root(Lifetime):
         self.snapshotables = self.given
         return super().seal()
 
-    def portal(self) -> Portal:
-        """Our own event loop, started when first needed."""
+    def event_loop(self) -> EventLoop:
+        """Where plain code runs what is async: the loop that awaits this thread, or the one kept for the opener's."""
+        home = home_loop()
+        if home is not None:
+            return home
         with self.lock:
-            if self.portal_ is None:
-                self.portal_ = Portal()
-            return self.portal_
+            if not self._uses_kept:
+                self._uses_kept = True
+                self._kept.enter()
+            return self._kept
 
-    def stop_portal(self) -> None:
-        """End our own event loop, if there is one."""
+    def leave_loop(self) -> None:
+        """Be done with the kept loop: what still runs there ends with its last user."""
         with self.lock:
-            portal, self.portal_ = self.portal_, None
-        if portal is not None:
-            portal.stop()
+            uses, self._uses_kept = self._uses_kept, False
+        if uses:
+            self._kept.leave()
 
     def born_since(self, mark: int) -> list[Owned]:
         """What was built after the mark, oldest first."""
@@ -181,7 +187,7 @@ def _given_snapshotables(given: Mapping[Any, object]) -> tuple[Any, ...]:
 
 
 async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
-    """Close what is owned no more; whoever is last to do so after a context's end stops its event loop too."""
+    """Close what is owned no more; the last one to do so after a context's end leaves its event loop too."""
     with root.lock:
         root.ending += 1
     try:
@@ -191,7 +197,7 @@ async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[Bas
             root.ending -= 1
             last = root.closed and not root.ending
         if last:
-            root.stop_portal()
+            root.leave_loop()
 
 
 async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:

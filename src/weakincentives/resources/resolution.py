@@ -12,11 +12,12 @@ from typing import Any, TypeVar, final
 
 from ..errors import ProviderError, ResourceError, ResourceScopeError, UnboundResourceError
 from ..interrupts import current_shield, shielded
+from ..kept_loop import running_loop
 from .binding import Binding, Scope
 from .build import Build, current_build, refuse_deadlock, refuse_repeat, runs_on, set_current
 from .forms import fits, name_of, own_methods, unbound_text
 from .lifetime import Lifetime, Owned, end
-from .waiting import Awaiting, Blocking, Waiting, block_on, drop, running_loop
+from .waiting import Awaiting, Blocking, Waiting, block_on, drop
 
 T = TypeVar("T")
 MISSING: Any = object()
@@ -28,7 +29,7 @@ def get_blocking(life: Lifetime, wanted: Any, default: Any, asker: Build | None 
     if binding is None:
         return default
     with shielded():  # a build that is interrupted between two steps would keep those who wait for it waiting
-        return block_on(_obtain(life, binding, asker or current_build(), Blocking(life.root.portal)))
+        return block_on(_obtain(life, binding, asker or current_build(), Blocking(life.root.event_loop)))
 
 
 async def get_awaiting(life: Lifetime, wanted: Any, default: Any, asker: Build | None = None) -> Any:

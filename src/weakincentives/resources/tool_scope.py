@@ -77,13 +77,13 @@ class ToolScope:
         """End the scope, as leaving its `with` block does; closing twice does nothing."""
         owned = self._seal()
         if owned:
-            self._errors = block_on(end(self._root, owned, Blocking(self._root.portal)))
+            self._errors = block_on(end(self._root, owned, Blocking(self._root.event_loop)))
 
     async def aclose(self) -> None:
         """Like `close`, preferring each resource's `aclose()`."""
         owned = self._seal()
         if owned:
-            self._errors = await end(self._root, owned, way_of_waiting(self._root.portal))
+            self._errors = await end(self._root, owned, way_of_waiting(self._root.event_loop))
 
     def _lifetime(self) -> Lifetime:
         """Where this scope's own resources are kept; made only when something may be built."""

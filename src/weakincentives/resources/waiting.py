@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, final
 
 from ..errors import ResourceError
 from ..interrupts import wait_until_done
-from .portal import Portal, await_on, run_on
+from ..kept_loop import EventLoop, KeptLoop, await_on, is_gone, run_on, running_loop
 
 T = TypeVar("T")
 
@@ -40,14 +40,6 @@ class Waiting(Protocol):
         ...
 
 
-def running_loop() -> AbstractEventLoop | None:
-    """The event loop that runs in this thread, if any."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 def block_on(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits by blocking, which is therefore done after one step."""
     try:
@@ -62,30 +54,33 @@ def block_on(work: Coroutine[Any, Any, T]) -> T:
 class Blocking:
     """For sync code. Its coroutines never suspend: run them with `block_on`."""
 
-    __slots__ = ("_portal",)
+    __slots__ = ("_event_loop",)
     closers = ("close", "aclose")
 
-    def __init__(self, portal: Callable[[], Portal]) -> None:
-        self._portal = portal
+    def __init__(self, event_loop: Callable[[], EventLoop]) -> None:
+        self._event_loop = event_loop
 
     def loop_for(self, what: str, /) -> AbstractEventLoop:
-        """Our own loop; refused where one is running, which would be blocked and is not where the result belongs."""
+        """The run's loop; refused where one is running, which would be blocked and is not where the result belongs."""
         if running_loop() is not None:
             raise ResourceError(
                 f"{what} is async, and an event loop is running in this thread, so a plain get cannot wait for it. "
                 "Use `await resources.aget(...)`; in a provider, make it async and `await r.aget(...)`."
             )
-        return self._portal().loop
+        return self._event_loop().loop
 
     async def finish(self, pending: Awaitable[T]) -> T:
-        """Wait for our own loop to do it."""
-        return self._portal().run(pending)
+        """Wait for the run's loop to do it. What it builds may have work in the background, so the loop runs on."""
+        event_loop = self._event_loop()
+        if isinstance(event_loop, KeptLoop):
+            event_loop.hold()
+        return event_loop.run(pending)
 
     async def finish_on(self, pending: Awaitable[T], loop: AbstractEventLoop | None, what: str, /) -> T:
-        """Wait for the resource's own loop to do it, or ours when that is gone."""
-        here = running_loop()
-        if loop is None or loop.is_closed():
-            return self._portal().run(pending)
+        """Wait for the resource's own loop to do it, or the run's when that is gone."""
+        here, event_loop = running_loop(), self._event_loop()
+        if loop is None or is_gone(loop) or loop is event_loop.loop is not here:
+            return event_loop.run(pending)
         if loop is here:
             drop(pending)
             raise ResourceError(
@@ -96,7 +91,7 @@ class Blocking:
             return run_on(loop, pending)
         if here is None:
             return loop.run_until_complete(_as_coroutine(pending))
-        return self._portal().run(pending)
+        return event_loop.run(pending)
 
     async def until(self, done: Future[None]) -> None:
         """Block until it is over."""
@@ -132,10 +127,10 @@ class Awaiting:
         await asyncio.wrap_future(done)
 
 
-def way_of_waiting(portal: Callable[[], Portal]) -> Waiting:
+def way_of_waiting(event_loop: Callable[[], EventLoop]) -> Waiting:
     """For a coroutine: await where an event loop runs, block where the coroutine is run without one."""
     loop = running_loop()
-    return Blocking(portal) if loop is None else Awaiting(loop)
+    return Blocking(event_loop) if loop is None else Awaiting(loop)
 
 
 async def _as_coroutine(pending: Awaitable[T]) -> T:
@@ -148,4 +143,4 @@ def drop(pending: Awaitable[object]) -> None:
         pending.close()
 
 
-__all__ = ["Awaiting", "Blocking", "Waiting", "block_on", "drop", "running_loop", "way_of_waiting"]
+__all__ = ["Awaiting", "Blocking", "Waiting", "block_on", "drop", "way_of_waiting"]

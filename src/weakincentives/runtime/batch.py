@@ -11,6 +11,7 @@ from operator import length_hint
 from time import monotonic
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar, final
 
+from ..kept_loop import run_to_end, running_loop
 from ..session import Session
 
 RequestT = TypeVar("RequestT")
@@ -87,12 +88,9 @@ def run_concurrently(
     progress: ProgressTold | bool | None,
 ) -> list[LoopResult[RequestT, ResponseT]]:
     """Several at a time, in an event loop of this thread; it must not have one already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        with asyncio.Runner() as runner:  # turns Ctrl-C into a cancellation
-            return runner.run(gathered(answer, requests, concurrency, progress))
-    raise RuntimeError("run() would block the event loop it is called in; use `await loop.arun(...)`.")
+    if running_loop() is not None:
+        raise RuntimeError("run() would block the event loop it is called in; use `await loop.arun(...)`.")
+    return run_to_end(gathered(answer, requests, concurrency, progress))
 
 
 async def gathered(

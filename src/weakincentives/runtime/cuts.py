@@ -84,6 +84,7 @@ class CutResults:
             name=READ_TOOL,
             description="Read on in a tool result that was cut because it was too long.",
             handler=self._read,
+            blocking=False,
             annotations=ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         )
 

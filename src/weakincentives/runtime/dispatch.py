@@ -59,7 +59,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         once = None if tool.idempotency is None else Once(admitted, context, run, waiting)
         ran = None if once is None else await once.claim()
         if ran is None:
-            ran = start(admitted, context, run, waiting.shield)
+            ran = start(admitted, context, run, waiting)
             if not isinstance(ran, Ran):
                 ran = await invoke(admitted, context, ran, run, waiting)
             if once is not None:

@@ -14,7 +14,7 @@ from ..errors import (
     ToolError,
     VisibilityExpansionRequired,
 )
-from ..interrupts import Shield
+from ..kept_loop import thread_loop
 from ..prompt.events import Outcome
 from ..prompt.handlers import Call, read_handler
 from ..prompt.tool import Tool
@@ -27,7 +27,7 @@ from .handler_watch import HandlerEnd
 from .processes import Job, parents_heartbeat
 from .redaction import redact, text_of
 from .run import Run
-from .waiting import Limits, OutOfTime, Waiting, finished
+from .waiting import Limits, OutOfTime, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +36,16 @@ class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
     """The deadline passed before the handler began."""
 
 
-def start(admitted: Admitted, context: CallContext, run: Run, shield: Shield) -> Ran | Awaitable[Any] | None:
+def start(admitted: Admitted, context: CallContext, run: Run, waiting: Waiting) -> Ran | Awaitable[Any] | None:
     """Run a plain handler in this thread, which is the usual case.
 
-    None when the handler has limits or is async: it has not begun then. An awaitable is what it returned.
+    None when the handler has limits, is async or would block an event loop: it has not begun then. An awaitable is what
+    it returned.
     """
-    tool = admitted.tool
+    tool, shield = admitted.tool, waiting.shield
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
+        return None
+    if tool.blocking and waiting.in_loop:
         return None
     depth = shield.depth
     try:
@@ -73,18 +76,20 @@ async def invoke(
     try:
         if begun is not None:
             watch = context.watch
-            result = await waiting.finish(begun if watch is None else watch.awaited(begun))
+            result = await waiting.finish(begun if watch is None else watch.awaited(begun), run.event_loop)
         else:
             if run.has_eager_tools:
                 context.scope().__enter__()
             if tool.isolation == "process":
                 args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
                 result = await waiting.in_process(limits, Job(_handle, args), context.beat)
-            elif tool.isolation is None and limits == _NO_LIMITS:
-                result = await waiting.finish(_watched(tool, context)(params, context))
+            elif tool.is_async and tool.isolation is None and limits == _NO_LIMITS:
+                result = await waiting.finish(_watched(tool, context)(params, context), run.event_loop)
             else:
                 call = _watched(tool, context)
-                result = await waiting.within(limits.seconds(), lambda: call(params, context), is_async=tool.is_async)
+                result = await waiting.within(
+                    limits.seconds(), lambda: call(params, context), run.event_loop, is_async=tool.is_async
+                )
     except OutOfTime:
         context.give_up()
         expired = run.deadline is not None and run.deadline.expired  # also while a worker process was starting
@@ -193,7 +198,8 @@ def _handle(
     context = ToolContext(
         deadline=deadline, run_context=run_context, idempotency_key=key, heartbeat=parents_heartbeat()
     )
-    return finished(read_handler(handler).call(params, context))
+    result = read_handler(handler).call(params, context)
+    return thread_loop().run(result) if inspect.isawaitable(result) else result
 
 
 __all__ = ["NotBegun", "ended_late", "internal_error", "interrupted", "invoke", "start", "too_late", "unopened"]

@@ -10,6 +10,7 @@ from ..clock import Clock
 from ..deadlines import Deadline
 from ..errors import StaleCallError
 from ..fence import ReadOnlyGuard
+from ..kept_loop import EventLoop
 from ..prompt.tree import BoundTool
 from ..resources import ResourceContext
 from ..run_context import Heartbeat, RunContext
@@ -104,6 +105,10 @@ class Run:
     def remaining(self) -> float | None:
         """Seconds until the deadline, or None without one."""
         return None if self.deadline is None else self.deadline.remaining().total_seconds()
+
+    def event_loop(self) -> EventLoop:
+        """Where plain code runs what is async: one loop for all of the run, on which its async resources live too."""
+        return self.resources.root.event_loop()
 
     def ledger(self) -> Ledger:
         """The ledger it was given, or one in memory that lives as long as the session."""

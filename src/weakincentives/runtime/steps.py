@@ -30,7 +30,7 @@ class Steps:
     `limited` says whether there are limits at all: if not, only what is async has to be waited for.
     """
 
-    __slots__ = ("_least", "_limits", "_waiting", "limited")
+    __slots__ = ("_event_loop", "_least", "_limits", "_waiting", "limited")
 
     def __init__(self, tool: Tool[Any, Any] | None, run: Run, waiting: Waiting, *, least: float = 0.0) -> None:
         timeout = None if tool is None else tool.timeout
@@ -38,6 +38,7 @@ class Steps:
         self._limits = Limits(timeout, run.deadline) if self.limited else _NO_LIMITS
         self._least = least
         self._waiting = waiting
+        self._event_loop = run.event_loop
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call it; it is given up on when its time is over.
@@ -47,9 +48,16 @@ class Steps:
         """
         if not self.limited:
             result = function(*arguments)
-            return self._waiting.finish(result) if result is not None and is_awaitable(result) else result
+            return (
+                self._waiting.finish(result, self._event_loop)
+                if result is not None and is_awaitable(result)
+                else result
+            )
         return self._waiting.within(
-            self._seconds(), lambda: function(*arguments), is_async=inspect.iscoroutinefunction(function)
+            self._seconds(),
+            lambda: function(*arguments),
+            self._event_loop,
+            is_async=inspect.iscoroutinefunction(function),
         )
 
     def run_here(self, function: Callable[[Any], object], argument: object) -> None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
 from ..interrupts import MAIN, OTHER, Shield, unshielded, wait_until_done
+from ..kept_loop import EventLoop, KeptLoop, running_loop, thread_loop, with_home
 from ..prompt.events import Outcome
-from ..signals import run_loop
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
 from .threads import Threaded
 from .transactions import Savepoint
 
 T = TypeVar("T")
+
+GetLoop = Callable[[], EventLoop]
+"""Gives the loop on which plain code runs what is async; asked only when there is something."""
 
 _GRACE = 0.05
 """Seconds a cancelled coroutine gets to unwind before it is left to itself."""
@@ -81,11 +85,18 @@ class Waiting(Protocol):
         """Open a savepoint once other calls have let go; `OutOfTime` when that takes too long."""
         ...
 
-    async def finish(self, awaitable: Awaitable[Any]) -> Any:
-        """Wait for an async handler, as long as it takes."""
+    @property
+    def in_loop(self) -> bool:
+        """Whether it waits in an event loop, which others need too."""
         ...
 
-    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+    async def finish(self, awaitable: Awaitable[Any], event_loop: GetLoop) -> Any:
+        """Wait for an async handler, as long as it takes; plain code runs it on that loop."""
+        ...
+
+    async def within(
+        self, seconds: float | None, function: Callable[[], Any], event_loop: GetLoop = thread_loop, *, is_async: bool
+    ) -> Any:
         """Run a handler for at most so long; `OutOfTime` leaves it running, with nothing it can change."""
         ...
 
@@ -111,6 +122,7 @@ class Blocking:
     """For plain threads. Its coroutines never suspend, so they need no event loop."""
 
     __slots__ = ("_deliver", "may_vanish", "shield")
+    in_loop = False
 
     def __init__(self, shield: Shield, *, deliver: bool = True) -> None:
         self.shield = shield
@@ -123,16 +135,25 @@ class Blocking:
         except LockTimeout:
             raise OutOfTime from None
 
-    async def finish(self, awaitable: Awaitable[Any]) -> Any:
-        return _run_loop(awaitable)
+    async def finish(self, awaitable: Awaitable[Any], event_loop: GetLoop) -> Any:
+        return _run(awaitable, event_loop())
 
-    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+    async def within(
+        self, seconds: float | None, function: Callable[[], Any], event_loop: GetLoop = thread_loop, *, is_async: bool
+    ) -> Any:
         if not is_async:
-            return _result(Threaded(lambda: finished(function())), seconds, deliver=self._deliver)
-        # Its own loop cancels it in time, so that the thread comes back; unless it blocks that loop.
+            return _result(Threaded(lambda: _finished(function(), event_loop)), seconds, deliver=self._deliver)
+        # The loop cancels it in time, so that the thread comes back; unless it blocks the loop.
         patience = None if seconds is None else seconds + 2 * _GRACE
-        threaded = Threaded(lambda: asyncio.run(_called_within(seconds, function)))
-        return _result(threaded, patience, deliver=self._deliver)
+        runner = event_loop()
+        loop = runner.loop
+        threaded = Threaded(lambda: _run(_called_within(seconds, function), runner))
+        try:
+            return _result(threaded, patience, deliver=self._deliver)
+        except BaseException:
+            if not threaded.future.done() and isinstance(runner, KeptLoop):
+                runner.give_up(loop)
+            raise
 
     async def in_process(self, limits: Limits, job: Job, on_beat: Callable[[], object]) -> Any:
         packed = job.packed()
@@ -161,7 +182,7 @@ class Awaiting:
     """For tasks of an event loop."""
 
     __slots__ = ("shield",)
-    may_vanish = True
+    may_vanish = in_loop = True
 
     def __init__(self, shield: Shield) -> None:
         self.shield = shield
@@ -172,7 +193,7 @@ class Awaiting:
         except LockTimeout:
             raise OutOfTime from None
 
-    async def finish(self, awaitable: Awaitable[Any]) -> Any:
+    async def finish(self, awaitable: Awaitable[Any], event_loop: GetLoop) -> Any:  # noqa: ARG002 - it runs here
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
         result = await unshielded(awaitable)
@@ -180,10 +201,14 @@ class Awaiting:
             raise asyncio.CancelledError
         return result
 
-    async def within(self, seconds: float | None, function: Callable[[], Any], *, is_async: bool) -> Any:
+    async def within(
+        self, seconds: float | None, function: Callable[[], Any], event_loop: GetLoop = thread_loop, *, is_async: bool
+    ) -> Any:
         if is_async:
             return await _task_within(seconds, function())
-        return await _thread_within(seconds, Threaded(lambda: finished(function())))
+        home = asyncio.get_running_loop()
+        work = Threaded(lambda: with_home(home, lambda: _finished(function(), event_loop)))
+        return await _thread_within(seconds, work)
 
     async def in_process(self, limits: Limits, job: Job, on_beat: Callable[[], object]) -> Any:
         packed = job.packed()
@@ -273,29 +298,28 @@ async def _stopped(task: asyncio.Future[Any]) -> None:
         task.exception()  # looked at, so that nobody is told it was not
 
 
-def finished(result: Any) -> Any:
+def _finished(result: Any, event_loop: GetLoop) -> Any:
     """What a handler returned; one that was called without its being known to be async is run to its end."""
-    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+    return _run(result, event_loop()) if inspect.isawaitable(result) else result
+
+
+def _run(awaitable: Awaitable[Any], event_loop: EventLoop) -> Any:
+    """Run an awaitable to its end from plain code, also inside a thread whose event loop is busy with us."""
+    here = running_loop()
+    if here is not None and here is event_loop.loop:  # it cannot do both
+        return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
+    try:
+        return event_loop.run(awaitable)
+    finally:
+        if isinstance(awaitable, CoroutineType) and inspect.getcoroutinestate(awaitable) == inspect.CORO_CREATED:  # pyright: ignore[reportUnknownArgumentType]
+            awaitable.close()  # an interrupt came before it began
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def _run_loop(awaitable: Awaitable[Any]) -> Any:
-    """Run an awaitable to its end from plain code, also inside a thread whose event loop is busy with us."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        try:
-            return run_loop(_awaited(awaitable))
-        finally:
-            if isinstance(awaitable, Coroutine):
-                awaitable.close()  # an interrupt may have come before it began
-    return _result(Threaded(lambda: asyncio.run(_awaited(awaitable))), None)
-
-
 __all__ = [
-    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "UNINTERRUPTED", "Limits", "OutOfTime",
-    "Waiting", "finished"
+    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "UNINTERRUPTED", "GetLoop", "Limits",
+    "OutOfTime", "Waiting"
 ]  # fmt: skip

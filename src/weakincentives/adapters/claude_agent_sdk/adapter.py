@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from ...budget import Budget, BudgetTracker
 from ...deadlines import Deadline
+from ...kept_loop import run_to_end
 from ...prompt.prompt import Prompt
 from ...run_context import Heartbeat, RunContext
 from ...runtime.call import ToolReply
-from ...runtime.threads import Threaded
 from ...session import Session
 from ..core import LoopOptions, ProviderAdapter
 from ..exchange import ModelRequest, ModelTurn
@@ -110,26 +109,21 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
         tool_results: Iterable[ToolReply] | None = None,
     ) -> PromptResponse[OutputT]:
         """See `ProviderAdapter.evaluate`; an earlier `history` is told to Claude Code as text."""
-
-        def run() -> PromptResponse[OutputT]:
-            return asyncio.run(
-                self.aevaluate(
-                    prompt,
-                    session,
-                    deadline=deadline,
-                    budget=budget,
-                    budget_tracker=budget_tracker,
-                    effect_ledger=effect_ledger,
-                    heartbeat=heartbeat,
-                    run_context=run_context,
-                    on_event=on_event,
-                    history=history,
-                    tool_results=tool_results,
-                )
+        return run_to_end(
+            self.aevaluate(
+                prompt,
+                session,
+                deadline=deadline,
+                budget=budget,
+                budget_tracker=budget_tracker,
+                effect_ledger=effect_ledger,
+                heartbeat=heartbeat,
+                run_context=run_context,
+                on_event=on_event,
+                history=history,
+                tool_results=tool_results,
             )
-
-        # In a thread whose event loop is busy with us, another thread must run ours.
-        return Threaded(run).future.result() if _in_event_loop() else run()
+        )
 
     async def aevaluate(
         self,
@@ -158,14 +152,6 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
             on_event=on_event,
         )
         return await Conversation(self, prompt, session, given).run()
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,0 +1,343 @@
+"""The event loop of plain code: async handlers and resources run on it, and it is kept from one call to the next.
+
+A connection pool belongs to the event loop it was first used on. So all that is async in plain code runs on one loop:
+each thread has one, and what runs in our own worker threads uses the loop of the run it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from threading import Lock, RLock, Thread, current_thread
+from typing import Any, Protocol, TypeVar, final
+from weakref import WeakSet, finalize
+
+from .interrupts import shielded, wait_until_done
+from .signals import run_loop, shielded_run
+
+T = TypeVar("T")
+
+_GRACE = 1.0
+"""Seconds that tasks get to end when the last run on a loop is over; then the loop is left to them."""
+
+_home: ContextVar[AbstractEventLoop | None] = ContextVar("weakincentives_home_loop", default=None)
+_loops: WeakSet[AbstractEventLoop] = WeakSet()
+"""All loops that were made here, for a child process: they are its parent's."""
+_given_up: WeakSet[AbstractEventLoop] = WeakSet()
+"""Those on which something will not end, so that nothing else is ever run there."""
+
+
+class EventLoop(Protocol):
+    """Where something async can be run by code that waits for it."""
+
+    @property
+    def loop(self) -> AbstractEventLoop:
+        """The loop itself."""
+        ...
+
+    def run(self, pending: Awaitable[T], /) -> T:
+        """Run it to its end and wait; an interrupt cancels it. Not from the loop's own thread while it runs."""
+        ...
+
+
+def running_loop() -> AbstractEventLoop | None:
+    """The event loop that runs in this thread, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def run_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:
+    """Run it on a loop that runs in another thread, and wait. An interrupt cancels it and waits for its end."""
+    done: Future[None] = Future()
+    tasks: list[asyncio.Task[T]] = []
+
+    def begin() -> None:
+        task = loop.create_task(_awaited(pending))
+        task.add_done_callback(lambda _: done.set_result(None))
+        tasks.append(task)
+
+    with shielded():
+        loop.call_soon_threadsafe(begin)
+        try:
+            wait_until_done(done)
+        except BaseException:
+            loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - there is none yet
+            wait_until_done(done)  # a second interrupt does not wait
+            raise
+        return tasks[0].result()
+
+
+def is_gone(loop: AbstractEventLoop) -> bool:
+    """Whether nothing can be run on it any more."""
+    return loop.is_closed() or loop in _given_up
+
+
+async def await_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:
+    """Run it on a loop that runs in another thread, and await the result on this one."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(pending), loop))
+
+
+async def _awaited(pending: Awaitable[T]) -> T:
+    return await pending
+
+
+@final
+class RunningLoop:
+    """A loop of the user's that runs in another thread, and awaits what runs in this one."""
+
+    __slots__ = ("loop",)
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+
+    def run(self, pending: Awaitable[T], /) -> T:
+        """See `EventLoop.run`."""
+        return run_on(self.loop, pending)
+
+
+def with_home(loop: AbstractEventLoop, function: Callable[[], T]) -> T:
+    """Call a function in a worker thread that a task of the loop awaits: what is async in it runs on that loop."""
+    _home.set(loop)
+    return function()
+
+
+def home_loop() -> RunningLoop | None:
+    """The loop that awaits what this thread does; None where there is none."""
+    loop = _home.get()
+    return None if loop is None or not loop.is_running() or loop is running_loop() else RunningLoop(loop)
+
+
+@final
+class KeptLoop:
+    """An event loop for code that has none. Safe to use from any thread; made and closed by itself.
+
+    Who waits for something runs the loop meanwhile, in the own thread. When something has to go on without that, a
+    thread of its own takes over until the last user has left: a resource that may have work in the background
+    (`hold`), tasks that a handler left, a second thread that waits. What is left of them then is cancelled.
+    """
+
+    __slots__ = ("__weakref__", "_close", "_driven", "_lock", "_users")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._driven: _Driven | None = None
+        self._close: finalize[[], KeptLoop] | None = None
+
+    @property
+    def loop(self) -> AbstractEventLoop:
+        """The loop itself."""
+        return self._current().loop
+
+    def enter(self) -> None:
+        """One user more."""
+        with self._lock:
+            self._users += 1
+
+    def leave(self) -> None:
+        """One user less; the last one takes along what still runs on the loop. Waits for that, for a moment."""
+        with self._lock:
+            self._users -= 1
+            driven = None if self._users else self._driven
+        if driven is not None and not driven.clear():
+            self.give_up(driven.loop)
+
+    def hold(self) -> None:
+        """Have the loop run in a thread of its own from now on, until the last user leaves."""
+        self._current().hold()
+
+    def run(self, pending: Awaitable[T], /) -> T:
+        """See `EventLoop.run`."""
+        driven = self._current()
+        try:
+            return driven.run(pending)
+        finally:
+            if driven.spoiled:
+                self.give_up(driven.loop)
+
+    def give_up(self, loop: AbstractEventLoop) -> None:
+        """Something on the loop will not end: leave it to that, and make another one when it is needed."""
+        with self._lock:
+            if self._driven is None or self._driven.loop is not loop:
+                return
+            driven, self._driven = self._driven, None
+            _given_up.add(loop)
+            if self._close is not None:
+                self._close.detach()
+        driven.drop()
+
+    def _current(self) -> _Driven:
+        with self._lock:
+            if self._driven is None:
+                self._driven = _Driven()
+                self._close = finalize(self, self._driven.drop)
+            return self._driven
+
+
+@final
+class _Driven:
+    """A loop, and who runs it: nobody, a thread that waits for something on it, or a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._lock = RLock()  # `drop` may be called by the garbage collector, anywhere
+        self._busy = self._held = self._stopping = self._dropped = False
+        self.spoiled = False
+        self._waiting = 0
+        self._thread: Thread | None = None
+        _loops.add(self.loop)
+
+    def run(self, pending: Awaitable[T]) -> T:
+        while self._stopping and (thread := self._thread) is not None:
+            thread.join()  # it cancels whatever is there
+        with self._lock:
+            here = not self._busy and running_loop() is None
+            if here:
+                self._busy = True
+            elif not self._busy:  # this thread is busy with another loop, so it cannot run this one
+                self._start_thread()
+            self._waiting += 1
+        try:
+            return self._run_here(pending) if here else run_on(self.loop, pending)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                if here:
+                    self._release()
+                elif self._dropped and not self._waiting and self._thread is not None:
+                    self._stop_soon()
+
+    def _run_here(self, pending: Awaitable[T]) -> T:
+        task = self.loop.create_task(_awaited(pending))
+        try:
+            interrupted = run_loop(self.loop, task)
+        except BaseException:
+            self.spoiled = True
+            task.cancel()
+            raise
+        if interrupted:
+            raise KeyboardInterrupt
+        return task.result()
+
+    def hold(self) -> None:
+        """Have it run in a thread of its own."""
+        with self._lock:
+            self._held = True
+            if not self._busy:
+                self._start_thread()
+
+    def clear(self) -> bool:
+        """Cancel what runs on it and end its thread; whether that worked within a moment."""
+        with self._lock:
+            self._held = False
+            thread = self._thread
+            if thread is None or self._waiting:
+                return True
+            self._stop_soon()
+        if thread is current_thread():
+            return True
+        with shielded():
+            thread.join(_GRACE)
+        return not thread.is_alive()
+
+    def drop(self) -> None:
+        """Close the loop, now or when what runs on it has ended."""
+        with self._lock:
+            self._dropped = True
+            if self._thread is not None and not self._waiting:
+                self._stop_soon()
+            elif not self._busy:
+                self._close()
+
+    # With the lock held.
+
+    def _release(self) -> None:
+        """The thread that ran the loop is done with it."""
+        if self._held or self._waiting or asyncio.all_tasks(self.loop):
+            self._start_thread()
+        elif self._dropped:
+            self._close()
+        else:
+            self._busy = False
+
+    def _start_thread(self) -> None:
+        self._busy = True
+        self._thread = Thread(target=self._serve, name="weakincentives-loop", daemon=True)
+        self._thread.start()
+
+    def _stop_soon(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def _close(self) -> None:
+        self._busy = True  # for good
+        if running_loop() is None:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    # In the thread of its own.
+
+    def _serve(self) -> None:
+        self.loop.run_forever()
+        self.loop.run_until_complete(_cancel_tasks(self.loop))
+        with self._lock:
+            self._stopping = self._busy = False
+            self._thread = None
+            if self._dropped:
+                self._close()
+
+
+async def _cancel_tasks(loop: AbstractEventLoop) -> None:
+    """Cancel all other tasks and wait for their end, however long one takes."""
+    tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_of_thread = threading.local()
+
+
+def thread_loop() -> KeptLoop:
+    """The loop that is kept for this thread, until it ends."""
+    try:
+        return _of_thread.loop
+    except AttributeError:
+        kept = _of_thread.loop = KeptLoop()
+        return kept
+
+
+def run_to_end(pending: Awaitable[T]) -> T:
+    """`asyncio.run` for plain code, on the loop that is kept for this thread; Ctrl-C cancels it."""
+    kept = thread_loop()
+    kept.enter()
+    try:
+        with shielded_run():
+            return kept.run(pending)
+    finally:
+        kept.leave()
+
+
+def _after_fork() -> None:
+    """Leave the parent's loops alone: closing one would take file descriptors out of an epoll that both have."""
+    global _of_thread  # noqa: PLW0603 - one for a process
+    _of_thread = threading.local()
+    for loop in _loops:
+        inherited: Any = loop
+        inherited.is_closed = lambda: True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+__all__ = [
+    "EventLoop", "KeptLoop", "RunningLoop", "await_on", "home_loop", "is_gone", "run_on", "run_to_end", "running_loop",
+    "thread_loop", "with_home",
+]  # fmt: skip
