@@ -6,9 +6,11 @@ import atexit
 import compileall
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -54,7 +56,10 @@ def seeded(home: Path, file: str, old: str, new: str) -> Path:
 
 
 def run_tests(package: Path, home: Path, suite: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
-    """The tests on one copy of the package, up to the first failure; raises `TimeoutExpired` after four minutes."""
+    """The tests on one copy of the package, up to the first failure; raises `TimeoutExpired` after four minutes.
+
+    Processes that the fault has left behind end with them.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": str(package.parent),
@@ -64,7 +69,16 @@ def run_tests(package: Path, home: Path, suite: Sequence[str], *options: str) ->
     command = [
         sys.executable, "-m", "pytest", "-x", "-q", "-m", "not torture", "-p", "no:cacheprovider", *options, *suite
     ]  # fmt: skip
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as tests:
+        try:
+            output, errors = tests.communicate(timeout=240)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(tests.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, tests.returncode, output, errors)
 
 
 __all__ = ["ROOT", "SOURCE", "Mutant", "run_tests", "seeded"]
