@@ -26,8 +26,6 @@ _GRACE = 1.0
 """Seconds that tasks get to end when the last run on a loop is over; then the loop is left to them."""
 
 _home: ContextVar[AbstractEventLoop | None] = ContextVar("weakincentives_home_loop", default=None)
-_loops: WeakSet[AbstractEventLoop] = WeakSet()
-"""All loops that were made here, for a child process: they are its parent's."""
 _given_up: WeakSet[AbstractEventLoop] = WeakSet()
 """Those on which something will not end, so that nothing else is ever run there."""
 
@@ -130,6 +128,16 @@ class KeptLoop:
         self._users = 0
         self._driven: _Driven | None = None
         self._close: finalize[[], KeptLoop] | None = None
+        _kept.add(self)
+
+    def leave_to_parent(self) -> None:
+        """In a forked process: closing the parent's loop would take descriptors out of an epoll that both have."""
+        self._lock = Lock()
+        if self._driven is not None and self._close is not None:
+            self._close.detach()
+            loop: Any = self._driven.loop
+            loop.is_closed = lambda: True  # else its finalizer would close it
+        self._driven = None
 
     @property
     def loop(self) -> AbstractEventLoop:
@@ -192,18 +200,9 @@ class _Driven:
         self.spoiled = False
         self._waiting = 0
         self._thread: Thread | None = None
-        _loops.add(self.loop)
 
     def run(self, pending: Awaitable[T]) -> T:
-        while self._stopping and (thread := self._thread) is not None:
-            thread.join()  # it cancels whatever is there
-        with self._lock:
-            here = not self._busy and running_loop() is None
-            if here:
-                self._busy = True
-            elif not self._busy:  # this thread is busy with another loop, so it cannot run this one
-                self._start_thread()
-            self._waiting += 1
+        here = self._take()
         try:
             return self._run_here(pending) if here else run_on(self.loop, pending)
         finally:
@@ -213,6 +212,22 @@ class _Driven:
                     self._release()
                 elif self._dropped and not self._waiting and self._thread is not None:
                     self._stop_soon()
+
+    def _take(self) -> bool:
+        """One more waits for something on the loop; whether this thread is to run it."""
+        while True:
+            with self._lock:
+                if not self._stopping:
+                    self._waiting += 1
+                    here = not self._busy and running_loop() is None
+                    if here:
+                        self._busy = True
+                    elif not self._busy:  # this thread is busy with another loop, so it cannot run this one
+                        self._start_thread()
+                    return here
+                thread = self._thread
+            if thread is not None:
+                thread.join()  # it cancels whatever there is
 
     def _run_here(self, pending: Awaitable[T]) -> T:
         task = self.loop.create_task(_awaited(pending))
@@ -262,6 +277,8 @@ class _Driven:
         """The thread that ran the loop is done with it."""
         if self._held or self._waiting or asyncio.all_tasks(self.loop):
             self._start_thread()
+            if self._dropped and not self._waiting:
+                self._stop_soon()
         elif self._dropped:
             self._close()
         else:
@@ -293,6 +310,8 @@ class _Driven:
             self._thread = None
             if self._dropped:
                 self._close()
+            elif self._held:  # by a new user
+                self._start_thread()
 
 
 async def _cancel_tasks(loop: AbstractEventLoop) -> None:
@@ -304,6 +323,7 @@ async def _cancel_tasks(loop: AbstractEventLoop) -> None:
 
 
 _of_thread = threading.local()
+_kept: WeakSet[KeptLoop] = WeakSet()
 
 
 def thread_loop() -> KeptLoop:
@@ -327,12 +347,8 @@ def run_to_end(pending: Awaitable[T]) -> T:
 
 
 def _after_fork() -> None:
-    """Leave the parent's loops alone: closing one would take file descriptors out of an epoll that both have."""
-    global _of_thread  # noqa: PLW0603 - one for a process
-    _of_thread = threading.local()
-    for loop in _loops:
-        inherited: Any = loop
-        inherited.is_closed = lambda: True
+    for kept in list(_kept):
+        kept.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -8,14 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from typing import Any, cast
 
 import httpx
 import pytest
 from tests.runtime.limits_parts import Text, call, eventually, executor_of, make, outcomes
 
-from weakincentives.kept_loop import thread_loop
+from weakincentives.kept_loop import KeptLoop, thread_loop
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.resources import Binding, Resolver
 from weakincentives.runtime import MainLoop, Session
@@ -319,17 +321,17 @@ def test_the_loop_of_a_thread_ends_with_the_thread() -> None:
 
 def test_a_forked_process_has_a_loop_of_its_own(client: httpx.AsyncClient) -> None:
     """And its end leaves the parent's alone, which goes on."""
-    tool = fetching(client)
-    assert execute_tool(tool, {"text": "a"}).result.value == "ok"
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = 0 if execute_tool(make(_quick, "quick"), {"text": "a"}).result.value == "quick" else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert execute_tool(tool, {"text": "a"}).result.value == "ok"
+    with executor_of(fetching(client), make(_quick, "quick"), session=Session()) as executor:
+        assert executor.execute(call("fetch", "1", text="x")).result.value == "ok"
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = 0 if executor.execute(call("quick", "2", text="x")).result.value == "quick" else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert executor.execute(call("fetch", "3", text="x")).result.value == "ok"
 
 
 # --- plain handlers in async code
@@ -429,3 +431,41 @@ def test_an_async_handler_costs_little_more_than_a_plain_one() -> None:
     with executor_of(plain, make(_quick, "quick"), session=Session()) as executor:
         ratios = [seconds("quick") / seconds("plain") for _ in range(5)]
     assert min(ratios) < 4, ratios
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_threads_that_come_and_go_as_they_like(seed: int) -> None:
+    """Each gets its own answer, from one loop at a time; nothing hangs, no thread stays, and the loop is closed."""
+    kept = KeptLoop()
+    started: list[asyncio.Task[None]] = []
+
+    async def answer(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    async def leave_task(number: int) -> int:
+        started.append(asyncio.create_task(asyncio.sleep(60)))
+        return number
+
+    def work(kept: KeptLoop, number: int) -> list[str]:
+        random, wrong = Random(f"{seed} {number}"), list[str]()
+        for step in range(40):
+            kept.enter()
+            try:
+                for _ in range(random.randrange(3)):
+                    kind = random.choice([answer, answer, answer, leave_task])
+                    if kept.run(kind(step)) != step:
+                        wrong.append(f"{number} {step}")
+                if random.random() < 0.2:
+                    kept.hold()
+            finally:
+                kept.leave()
+        return wrong
+
+    with ThreadPoolExecutor(6) as pool:
+        assert [wrong for found in pool.map(partial(work, kept), range(6)) for wrong in found] == []
+    eventually(lambda: not our_threads())
+    loop = kept.loop
+    assert all(task.done() for task in started)
+    del kept
+    eventually(loop.is_closed)
