@@ -218,6 +218,7 @@ _FAULTS = [
         "runtime/locks.py",
         "            if holding is not None and holding.is_orphaned():\n",
         "            if False:\n",
+        ("tests/runtime/test_orphaned_locks.py",),
     ),
     Mutant(
         "a call that is taken over is not revoked",

@@ -154,6 +154,7 @@ def test_a_release_passes_over_waiters_that_are_gone() -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     lock.release(False)
+    assert lock.writer is not holding  # else it would take the seconds until somebody looks after it
     thread.join(20)
     assert got == [True]
     assert lock.take_now(False)
