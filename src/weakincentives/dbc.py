@@ -11,10 +11,10 @@ import functools
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import local
-from typing import Any, ParamSpec, TypeVar, cast, get_origin
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_args, get_origin
 
 from .errors import ContractError
 from .results import ToolResult
@@ -33,7 +33,7 @@ Predicate = (
 )
 """By the number of arguments, so that type checkers accept a plain lambda."""
 
-_TOOL_RESULT = re.compile(r"^(\w+\.)*ToolResult\b")
+_TOOL_RESULT = re.compile(r"""^['"]?((\w+\.)*(Annotated|Awaitable)\[\s*)*(\w+\.)*ToolResult\b""")
 
 
 def require(predicate: Predicate, message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -152,6 +152,8 @@ def _is_handler(signature: inspect.Signature) -> bool:
         return tuple(signature.parameters) == ("params", "context")
     if isinstance(returns, str):
         return _TOOL_RESULT.match(returns) is not None
+    while get_origin(returns) in (Annotated, Awaitable):
+        returns = get_args(returns)[0]
     return returns is ToolResult or get_origin(returns) is ToolResult
 
 

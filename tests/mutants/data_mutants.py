@@ -1,0 +1,60 @@
+"""Seeded faults in typed data, contracts and what a session is told."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_ALIASES = ("tests/serde/test_aliases.py",)
+_TYPES = ("tests/prompt/test_tool_types.py",)
+
+MUTANTS = [
+    Mutant(
+        "saved values are read by their aliases",
+        "session/encoding.py",
+        "validate_python(data, by_name=True, by_alias=False)",
+        "validate_python(data)",
+        _ALIASES,
+    ),
+    Mutant(
+        "a ledger reads its values by their aliases",
+        "runtime/ledger/values.py",
+        "adapter_of(declared).validate_json(text, by_name=True, by_alias=False)",
+        "adapter_of(declared).validate_json(text)",
+        _ALIASES,
+    ),
+    Mutant(
+        "dumps have the names of attributes",
+        "serde/renaming.py",
+        "names = {name: aliases.get(name, name) for name in kept}",
+        "names = {name: name for name in kept}",
+        _ALIASES,
+    ),
+    Mutant(
+        "dumps have what the class sets itself",
+        "serde/renaming.py",
+        "if field.init or computed or record is None]",
+        "if field.init or computed or record]",
+        _ALIASES,
+    ),
+    Mutant(
+        "the schema asks for what the class sets itself",
+        "serde/schema.py",
+        '        return field.get("init") is not False',
+        "        return True",
+        _ALIASES,
+    ),
+    Mutant(
+        "a limit in a dict is ignored",
+        "serde/adapters.py",
+        "        refuse_unread_metadata(cls, _callers_names)\n",
+        "",
+        _ALIASES,
+    ),
+    Mutant(
+        "an annotated result is not understood",
+        "prompt/handlers.py",
+        "    hint = plain(hint)\n",
+        "",
+        _TYPES,
+    ),
+]
