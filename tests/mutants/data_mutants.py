@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _ALIASES = ("tests/serde/test_aliases.py",)
 _TYPES = ("tests/prompt/test_tool_types.py",)
+_CONTRACTS = ("tests/core/test_dbc.py",)
 
 MUTANTS = [
     Mutant(
@@ -56,5 +57,33 @@ MUTANTS = [
         "    hint = plain(hint)\n",
         "",
         _TYPES,
+    ),
+    Mutant(
+        "a verdict with its text is taken as true",
+        "predicates.py",
+        "            return None if verdict else text or message\n",
+        "            return None\n",
+        _CONTRACTS,
+    ),
+    Mutant(
+        "inherited methods break an invariant",
+        "invariants.py",
+        "        kept = _keeping(method if name in vars(cls)",
+        "        if name not in vars(cls):\n            continue\n        kept = _keeping(method if name in vars(cls)",
+        _CONTRACTS,
+    ),
+    Mutant(
+        "subclasses break an invariant",
+        "invariants.py",
+        "        _cover_subclasses(cls, predicate, message)\n",
+        "",
+        _CONTRACTS,
+    ),
+    Mutant(
+        "older duplicates stay",
+        "session/reducers.py",
+        "        if not older:\n            return Replace(replaced)\n",
+        "        if older or place >= 0:\n            return Replace(replaced)\n",
+        ("tests/session/test_dispatch.py",),
     ),
 ]
