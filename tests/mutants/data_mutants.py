@@ -86,4 +86,11 @@ MUTANTS = [
         "        if older or place >= 0:\n            return Replace(replaced)\n",
         ("tests/session/test_dispatch.py",),
     ),
+    Mutant(
+        "sections do not get the session",
+        "prompt/conditions.py",
+        "        if self._session_kind is None or (session is None and self._session_optional):\n",
+        "        session = None\n        if self._session_kind is None or self._session_optional:\n",
+        ("tests/prompt/test_section.py",),
+    ),
 ]

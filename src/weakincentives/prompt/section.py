@@ -19,10 +19,15 @@ from .visibility import SectionVisibility
 
 T = TypeVar("T")
 
-Enabled = bool | Callable[[], object] | Callable[[Any], object]
-"""Whether a section is in the prompt: a constant, or a function of its params or of nothing."""
-Visibility = SectionVisibility | Callable[[], SectionVisibility] | Callable[[Any], SectionVisibility]
-"""How a section shows itself: a constant, or a function of its params or of nothing."""
+Enabled = bool | Callable[[], object] | Callable[[Any], object] | Callable[[Any, Any], object]
+"""Whether a section is in the prompt: a constant, or a function of its params, of `session`, of both or of nothing."""
+Visibility = (
+    SectionVisibility
+    | Callable[[], SectionVisibility]
+    | Callable[[Any], SectionVisibility]
+    | Callable[[Any, Any], SectionVisibility]
+)
+"""How a section shows itself: a constant, or a function of its params, of `session`, of both or of nothing."""
 
 
 class SectionOptions(TypedDict, Generic[ParamsT], total=False):
@@ -106,10 +111,13 @@ class Section(Generic[ParamsT]):
         """The summary as it was declared, dedented and stripped."""
         return None if self.summary_body is None else self.summary_body.source
 
-    def is_enabled(self, params: ParamsT | None = None) -> bool:
-        """Whether the section, with everything below it, is in the prompt. Raises what its `enabled=` raises."""
+    def is_enabled(self, params: ParamsT | None = None, *, session: SessionProtocol | None = None) -> bool:
+        """Whether the section, with everything below it, is in the prompt. Raises what its `enabled=` raises.
+
+        `session` is the one that evaluates the prompt, or None. A subclass that does not need it may leave it out.
+        """
         enabled = self.enabled
-        return enabled if isinstance(enabled, bool) else bool(enabled(params))
+        return enabled if isinstance(enabled, bool) else bool(enabled(params, session))
 
     def render_body(self, params: ParamsT | None, *, session: SessionProtocol | None = None) -> str:
         """The text below the heading: the template with its placeholders filled, unless a subclass says otherwise.
