@@ -93,4 +93,18 @@ MUTANTS = [
         "        session = None\n        if self._session_kind is None or self._session_optional:\n",
         ("tests/prompt/test_section.py",),
     ),
+    Mutant(
+        "a typed answer reaches no reducer",
+        "adapters/publishing.py",
+        "            session.route(event.output)\n",
+        "            pass\n",
+        ("tests/adapters/test_loop.py",),
+    ),
+    Mutant(
+        "what reducers make of an inner answer survives its call",
+        "adapters/publishing.py",
+        "            session.route(event.output)\n        except",
+        "            unowned_recorder(session)(event.output)\n        except",
+        ("tests/adapters/test_loop.py",),
+    ),
 ]
