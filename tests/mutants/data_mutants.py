@@ -107,4 +107,11 @@ MUTANTS = [
         "            unowned_recorder(session)(event.output)\n        except",
         ("tests/adapters/test_loop.py",),
     ),
+    Mutant(
+        "our own events must be named",
+        "session/persist.py",
+        " or own_type(name)\n",
+        "\n",
+        ("tests/session/test_persist_own.py",),
+    ),
 ]
