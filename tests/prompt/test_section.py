@@ -350,14 +350,14 @@ def test_enabled_and_visibility_may_take_the_session(function: Any) -> None:
         assert ("In full." in rendered.text) is strict
         assert (NOW in prompt.tools(session=session)) is strict
     assert "All of them." not in prompt.render().text
-    assert prompt.sections[0].is_enabled(Guidance(), session=session) is False
+    assert prompt.sections[0].is_enabled(Guidance()) is False
 
 
 def test_a_section_of_ones_own_may_know_the_session_or_not() -> None:
     """`is_enabled` of a subclass is called as it is written."""
 
     class Old(MarkdownSection[Any]):
-        def is_enabled(self, params: Any = None) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        def is_enabled(self, params: Any = None) -> bool:
             return True
 
     class New(MarkdownSection[Any]):

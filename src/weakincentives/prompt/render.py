@@ -189,6 +189,9 @@ def _is_enabled(node: Node, params: Any, session: SessionProtocol | None) -> boo
         return node.enabled
     section = node.section
     _require_params(node, params, asked=_asks(section.enabled) or has_own(section, "is_enabled"))
+    if isinstance(section.enabled, Condition) and not has_own(section, "is_enabled"):
+        return bool(_guarded(node, "enabled=", section.enabled, params, session))
+    # A rule of a subclass, written with the session or without it.
     options = {"session": session} if takes_session(type(section).is_enabled) else {}
     return bool(_guarded(node, "enabled=", section.is_enabled, params, **options))
 

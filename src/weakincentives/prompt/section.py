@@ -111,13 +111,14 @@ class Section(Generic[ParamsT]):
         """The summary as it was declared, dedented and stripped."""
         return None if self.summary_body is None else self.summary_body.source
 
-    def is_enabled(self, params: ParamsT | None = None, *, session: SessionProtocol | None = None) -> bool:
+    def is_enabled(self, params: ParamsT | None = None) -> bool:
         """Whether the section, with everything below it, is in the prompt. Raises what its `enabled=` raises.
 
-        `session` is the one that evaluates the prompt, or None. A subclass that does not need it may leave it out.
+        Asked without a session; a rendering asks an `enabled=` that takes one with its own. A subclass may take it,
+        too: `is_enabled(self, params=None, *, session=None)`.
         """
         enabled = self.enabled
-        return enabled if isinstance(enabled, bool) else bool(enabled(params, session))
+        return enabled if isinstance(enabled, bool) else bool(enabled(params))
 
     def render_body(self, params: ParamsT | None, *, session: SessionProtocol | None = None) -> str:
         """The text below the heading: the template with its placeholders filled, unless a subclass says otherwise.
