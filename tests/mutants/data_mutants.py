@@ -26,8 +26,8 @@ MUTANTS = [
     Mutant(
         "dumps have the names of attributes",
         "serde/renaming.py",
-        "names = {name: aliases.get(name, name) for name in kept}",
-        "names = {name: name for name in kept}",
+        "json_names = [aliases.get(name, name) for name in names]",
+        "json_names = names if aliases else list(names)",
         _ALIASES,
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast
 
 import pytest
 from hypothesis import given
@@ -301,12 +301,22 @@ class ShortModel(BaseModel):
     texts: tuple[Annotated[str, {"pattern": "a"}], ...]
 
 
+class ShortDict(TypedDict):
+    text: Annotated[str, {"min_length": 1}]
+
+
+@dataclass
+class Unresolved:
+    shared: ClassVar[NotDefinedAnywhere]  # noqa: F821 # pyright: ignore[reportUndefinedVariable, reportUnknownVariableType]
+    text: Annotated[str, {"min_length": 1}]
+
+
 @dataclass
 class Labelled:
     text: Annotated[str, {"widget": "area"}, "a text"]
 
 
-@pytest.mark.parametrize("kind", [Short, Deep, ShortModel, list[Short]])
+@pytest.mark.parametrize("kind", [Short, Deep, ShortModel, ShortDict, Unresolved, list[Short]])
 def test_a_limit_in_a_dict_is_refused(kind: Any) -> None:
     """`Annotated[str, {"min_length": 1}]` would be ignored; the error says what to write."""
     with pytest.raises(SchemaError, match=r"in Annotated, where it would be ignored. Write Annotated\[..., Field\("):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import is_
 from types import NoneType
 from typing import Any, cast
 from uuid import UUID
@@ -29,16 +30,20 @@ def renamed(value: Any, computed: bool) -> Any:
     With `computed` the fields that a class sets itself are kept: a reader wants them, `parse` refuses them. A value
     that contains itself raises RecursionError.
     """
-    cls = cast("type[Any]", type(value))
-    if cls in _LEAVES:
-        return value
-    if isinstance(value, dict):
-        return _renamed_dict(cast("dict[Any, Any]", value), computed)
-    if isinstance(value, list | tuple | set | frozenset | deque):
-        return _renamed_items(cast("list[Any]", value), computed)
+    walk = _walker(cast("type[Any]", type(value)), computed)
+    return value if walk is None else walk(value)
+
+
+@lru_cache(maxsize=4096)
+def _walker(cls: type[Any], computed: bool) -> Callable[[Any], Any] | None:
+    """What looks into the values of a class; None for those that have nothing in them."""
+    if issubclass(cls, dict):
+        return partial(_renamed_dict, computed=computed)
+    if issubclass(cls, list | tuple | set | frozenset | deque):
+        return partial(_renamed_items, computed=computed)
     if hasattr(cls, "__pydantic_serializer__"):
-        return _renamed_model(value, cls, computed)
-    return _renamed_dataclass(value, cls, computed) if is_dataclass(cls) else value
+        return partial(_renamed_model, computed=computed)
+    return _dataclass_walker(cls, computed) if is_dataclass(cls) else None
 
 
 def _all_leaves(items: Iterable[Any]) -> bool:
@@ -49,45 +54,44 @@ def _renamed_dict(value: dict[Any, Any], computed: bool) -> Any:
     if _all_leaves(value.values()):
         return value
     made = {key: renamed(item, computed) for key, item in value.items()}
-    return value if all(made[key] is item for key, item in value.items()) else made
+    return value if all(map(is_, made.values(), value.values())) else made
 
 
 def _renamed_items(value: list[Any], computed: bool) -> Any:
     if _all_leaves(value):
         return value
     made = [renamed(item, computed) for item in value]
-    return value if all(new is old for new, old in zip(made, value, strict=True)) else made
+    return value if all(map(is_, made, value)) else made
 
 
-def _renamed_dataclass(value: Any, cls: type[Any], computed: bool) -> Any:
+def _dataclass_walker(cls: type[Any], computed: bool) -> Callable[[Any], Any]:
     record = record_of(cls)
     if record is not None and record.has_named_dicts:
-        return _written_by_pydantic(
-            _with_renamed_parts(value, record, computed), adapter(cls).serializer, record, computed
+        serializer = adapter(cls).serializer
+        return lambda value: _written_by_pydantic(
+            _with_renamed_parts(value, record, computed), serializer, record, computed
         )
-    names, same = _names(cls, computed)
-    parts = [getattr(value, name) for name in names]
-    if same and _all_leaves(parts):
-        return value
-    made = [renamed(part, computed) for part in parts]
-    if same and all(new is old for new, old in zip(made, parts, strict=True)):
-        return value
-    return dict(zip(names.values(), made, strict=True))
-
-
-@lru_cache(maxsize=4096)
-def _names(cls: type[Any], computed: bool) -> tuple[Mapping[str, str], bool]:
-    """The JSON names of a dataclass's attributes, and whether they are those that it has anyway."""
-    record = record_of(cls)
     aliases = {} if record is None else {field.name: field.json_name for field in record.fields}
     # A class without a schema is never parsed into, so nothing needs to be left out.
-    kept = [field.name for field in fields(cls) if field.init or computed or record is None]
-    names = {name: aliases.get(name, name) for name in kept}
-    return names, len(names) == len(fields(cls)) and all(name == alias for name, alias in names.items())
+    names = [field.name for field in fields(cls) if field.init or computed or record is None]
+    json_names = [aliases.get(name, name) for name in names]
+    same = json_names == [field.name for field in fields(cls)]
+
+    def walk(value: Any) -> Any:
+        parts = [getattr(value, name) for name in names]
+        if same and _all_leaves(parts):
+            return value
+        made = [renamed(part, computed) for part in parts]
+        if same and all(map(is_, made, parts)):
+            return value
+        return dict(zip(json_names, made, strict=True))
+
+    return walk
 
 
-def _renamed_model(value: Any, cls: type[Any], computed: bool) -> Any:
+def _renamed_model(value: Any, computed: bool) -> Any:
     """A class with a serialiser of pydantic's own, which knows the aliases; only what it does not know is changed."""
+    cls = cast("type[Any]", type(value))
     record = record_of(cls)
     if record is None or record.writes_itself:
         return value

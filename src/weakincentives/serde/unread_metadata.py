@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints, is_typeddict
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field
 
 from ..errors import SchemaError
 
-_KNOWN = frozenset(inspect.signature(Field).parameters)
-"""What a field's metadata may say; other keys are somebody else's business in both places."""
+
+@cache
+def _known() -> frozenset[str]:
+    """What a field's metadata may say; other keys are somebody else's business in both places."""
+    return frozenset(inspect.signature(Field).parameters)
 
 
 def refuse_unread_metadata(form: Any, names_for: Callable[[Any], dict[str, Any]]) -> None:
@@ -44,7 +49,7 @@ def _look(form: Any, where: str, names_for: Callable[[Any], dict[str, Any]], see
 
 
 def _check(metadata: object, where: str) -> None:
-    known = [str(key) for key in cast("Mapping[Any, Any]", metadata) if key in _KNOWN] if _is_dict(metadata) else []
+    known = [str(key) for key in cast("Mapping[Any, Any]", metadata) if key in _known()] if _is_dict(metadata) else []
     if known:
         raise SchemaError(
             f"{where} has {metadata!r} in Annotated, where it would be ignored. "
@@ -57,14 +62,34 @@ def _is_dict(metadata: object) -> bool:
 
 
 def _has_fields(cls: type[Any]) -> bool:
-    return is_dataclass(cls) or is_typeddict(cls) or hasattr(cls, "_fields") or issubclass(cls, BaseModel)
+    marks = ("_fields", "__required_keys__")  # of a NamedTuple; of a TypedDict, whichever module it is from
+    return is_dataclass(cls) or issubclass(cls, BaseModel) or any(hasattr(cls, mark) for mark in marks)
 
 
 def _hints(cls: type[Any], names_for: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    if issubclass(cls, BaseModel):
+        fields_of = cls.model_fields.items()
+        return {name: _annotated(info.annotation, info.metadata) for name, info in fields_of}
+    names = names_for(cls)
     try:
-        return get_type_hints(cls, localns=names_for(cls), include_extras=True)
-    except Exception:  # noqa: BLE001 - pydantic resolved them in another way, or not at all: then it has said so
-        return {}
+        return get_type_hints(cls, localns=names, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation that pydantic does not need, and that cannot be evaluated
+        scope = {**vars(sys.modules[cls.__module__]), **names}
+        found = ((item.name, _evaluated(item.type, scope)) for item in (fields(cls) if is_dataclass(cls) else ()))
+        return dict(found)
+
+
+def _annotated(form: Any, metadata: list[Any]) -> Any:
+    return Annotated[(form, *metadata)] if metadata else form  # pyright: ignore[reportInvalidTypeForm, reportReturnType]
+
+
+def _evaluated(form: Any, scope: dict[str, Any]) -> Any:
+    if not isinstance(form, str):
+        return form
+    try:
+        return eval(form, scope)  # noqa: S307 - the author's own text, as `get_type_hints` does
+    except Exception:  # noqa: BLE001 - it says nothing here
+        return None
 
 
 __all__ = ["refuse_unread_metadata"]
