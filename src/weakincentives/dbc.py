@@ -11,19 +11,19 @@ import functools
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from threading import local
-from typing import Any, ParamSpec, TypeVar, cast, get_origin
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_args, get_origin
 
 from .errors import ContractError
+from .invariants import invariant
+from .predicates import problem_of
 from .results import ToolResult
 
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound=type)
 Predicate = (
     Callable[[], object]
     | Callable[[Any], object]
@@ -33,14 +33,15 @@ Predicate = (
 )
 """By the number of arguments, so that type checkers accept a plain lambda."""
 
-_TOOL_RESULT = re.compile(r"^(\w+\.)*ToolResult\b")
+_TOOL_RESULT = re.compile(r"""^['"]?((\w+\.)*(Annotated|Awaitable)\[\s*)*(\w+\.)*ToolResult\b""")
 
 
 def require(predicate: Predicate, message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Refuse calls for which `predicate` is not true.
 
     The predicate's parameters name the arguments it wants; a name the function does not have is a `TypeError` when
-    it is decorated. A predicate that raises counts as not true. Stacked conditions are checked in source order.
+    it is decorated. A predicate that raises counts as not true; one that returns `(False, "text")` fails with that
+    text in the place of `message`. Stacked conditions are checked in source order.
 
     >>> @require(lambda count: count > 0, "count must be positive")
     ... def repeat(text: str, count: int) -> str:
@@ -68,8 +69,9 @@ class _Condition:
     names: tuple[str, ...]
     message: str
 
-    def holds(self, arguments: Mapping[str, object]) -> bool:
-        return bool(cast(Any, self.predicate)(*(arguments[name] for name in self.names)))
+    def problem(self, arguments: Mapping[str, object]) -> str | None:
+        """What is wrong; None when the condition holds."""
+        return problem_of(cast(Any, self.predicate)(*(arguments[name] for name in self.names)), self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +96,24 @@ class _Contract:
     def broken(self, conditions: tuple[_Condition, ...], arguments: Mapping[str, object]) -> _Broken | None:
         for condition in conditions:
             try:
-                if condition.holds(arguments):
-                    continue
-                cause = None
+                problem = condition.problem(arguments)
             except Exception as error:  # noqa: BLE001 - the predicate is the user's code
-                cause = error
-            return _Broken(self, condition, cause)
+                return _Broken(self, condition.kind, condition.message, error)
+            if problem is not None:
+                return _Broken(self, condition.kind, problem, None)
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
     contract: _Contract
-    condition: _Condition
+    kind: str
+    problem: str
     cause: Exception | None
 
     def answer(self) -> Any:
         """What the call gives instead of its result."""
-        text = f"{self.condition.kind} failed: {self.condition.message}"
+        text = f"{self.kind} failed: {self.problem}"
         name = self.contract.function.__qualname__
         if not self.contract.is_handler:
             raise ContractError(f"{name}: {text}") from self.cause
@@ -152,6 +154,8 @@ def _is_handler(signature: inspect.Signature) -> bool:
         return tuple(signature.parameters) == ("params", "context")
     if isinstance(returns, str):
         return _TOOL_RESULT.match(returns) is not None
+    while get_origin(returns) in (Annotated, Awaitable):
+        returns = get_args(returns)[0]
     return returns is ToolResult or get_origin(returns) is ToolResult
 
 
@@ -260,73 +264,6 @@ def _copies(arguments: Mapping[str, object]) -> dict[str, object]:
         except Exception:  # noqa: BLE001, S112 - users' types refuse copies in many ways
             continue
     return copies
-
-
-def invariant(predicate: Callable[[Any], object], message: str) -> Callable[[C], C]:
-    """Keep `predicate(self)` true after construction and after every public method; else `ContractError`.
-
-    A method called by another method of the same object is not checked on its own: only what callers can see
-    counts.
-
-    >>> @invariant(lambda self: self.balance >= 0, "the balance is never negative")
-    ... class Account:
-    ...     def __init__(self) -> None:
-    ...         self.balance = 10
-    ...     def withdraw(self, amount: int) -> None:
-    ...         self.balance -= amount
-    >>> Account().withdraw(11)
-    Traceback (most recent call last):
-    ...
-    weakincentives.errors.ContractError: Account.withdraw: Invariant failed: the balance is never negative
-    """
-
-    def decorate(cls: C) -> C:
-        for name, member in list(vars(cls).items()):
-            if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
-                setattr(cls, name, _keeping(member, predicate, f"Invariant failed: {message}"))
-        return cls
-
-    return decorate
-
-
-_busy = local()
-
-
-def _keeping(method: Callable[..., Any], predicate: Callable[[Any], object], text: str) -> Callable[..., Any]:
-    def enter(key: tuple[int, int]) -> bool:
-        inside = cast(set[tuple[int, int]], _busy.__dict__.setdefault("inside", set()))
-        if key in inside:
-            return False
-        inside.add(key)
-        return True
-
-    def check(subject: object) -> None:
-        if not predicate(subject):
-            raise ContractError(f"{method.__qualname__}: {text}")
-
-    if inspect.iscoroutinefunction(method):
-
-        @functools.wraps(method)
-        async def kept_async(self: object, *args: object, **kwargs: object) -> Any:
-            result = await method(self, *args, **kwargs)
-            check(self)
-            return result
-
-        return kept_async
-
-    @functools.wraps(method)
-    def kept(self: object, *args: object, **kwargs: object) -> Any:
-        key = (id(self), id(predicate))
-        if not enter(key):
-            return method(self, *args, **kwargs)
-        try:
-            result = method(self, *args, **kwargs)
-        finally:
-            _busy.inside.discard(key)
-        check(self)
-        return result
-
-    return kept
 
 
 __all__ = ["ensure", "invariant", "pure", "require"]

@@ -113,7 +113,7 @@ def _checked(text: object, value: object) -> str:
 
 def _as_json(value: object) -> str:
     try:
-        return dump_json(_plain(value))
+        return dump_json(_plain(value), computed=True)
     except SchemaError:
         logger.warning("A %s has no JSON form; the model reads its repr. Give it a render().", type(value).__name__)
         return repr(value)

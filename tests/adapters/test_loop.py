@@ -45,7 +45,7 @@ from weakincentives.prompt import (
 from weakincentives.resources import Binding
 from weakincentives.run_context import Heartbeat, RunContext
 from weakincentives.runtime import EffectLedger, IdempotencyConfig
-from weakincentives.session import Session
+from weakincentives.session import Session, append_all
 from weakincentives.testing import FakeClock, ScriptedAdapter, call, call_raw, execute_tool, say
 from weakincentives.testing.adapters import Workshop, answers, assert_no_orphans
 
@@ -455,6 +455,70 @@ def test_an_evaluation_may_run_inside_a_tool() -> None:
     response = ScriptedAdapter(call("delegate"), say("Outer.")).evaluate(prompt, session)
     assert response.text == "Outer."
     assert [event.tool_name for event in session[ToolInvoked].all()] == ["write", "delegate"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    passed: bool
+
+
+def judge(output: Any = Verdict) -> Prompt[Any]:
+    section = MarkdownSection(title="Judge", template="Is it fine?")
+    return Prompt(PromptTemplate[output](ns="loop", key="judge", sections=[section]))
+
+
+def test_the_items_of_a_list_go_to_their_reducers() -> None:
+    """A prompt whose answer is a list routes each of its items, as a tool's list does."""
+    session = Session()
+    session[Verdict].register(Verdict, append_all)
+    ScriptedAdapter(say('[{"passed": true}, {"passed": false}]')).evaluate(judge(list[Verdict]), session)
+    assert session[Verdict].all() == [Verdict(True), Verdict(False)]
+
+
+def test_an_answer_without_a_reducer_is_only_in_its_event() -> None:
+    """Nothing is kept in a slice that nobody asked for; nor is an answer that was never given."""
+    session = Session()
+    ScriptedAdapter(say('{"passed": true}')).evaluate(judge(), session)
+    assert session[Verdict].count() == 0
+    assert [event.output for event in session[PromptExecuted].all()] == [Verdict(True)]
+    session[Verdict].register(Verdict, append_all)
+    with pytest.raises(PromptEvaluationError):
+        ScriptedAdapter(say("No."), output_retries=0).evaluate(judge(), session)
+    assert session[Verdict].count() == 0
+
+
+def test_a_failing_reducer_of_the_answer_does_not_take_it_from_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    """It changes nothing and is logged; the answer stays in its event, which is recorded once."""
+    session = Session()
+
+    def broken(view: Any, event: Any) -> Any:
+        raise ValueError("broken reducer")
+
+    session[Verdict].register(Verdict, broken)
+    heard: list[PromptExecuted] = []
+    session.dispatcher.subscribe(PromptExecuted, heard.append)
+    with caplog.at_level(logging.ERROR):
+        assert ScriptedAdapter(say('{"passed": true}')).evaluate(judge(), session).output == Verdict(True)
+    assert "A reducer failed on the output of the prompt 'judge'" in caplog.text
+    assert [event.output for event in session[PromptExecuted].all()] == [event.output for event in heard]
+    assert session[Verdict].count() == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_answer_inside_a_call_is_undone_with_it(kept: bool) -> None:
+    """What reducers make of an inner answer is a change of the call around it; that it was given stays in the log."""
+
+    def delegate(params: Empty, *, context: ToolContext) -> ToolResult[str]:
+        ScriptedAdapter(say('{"passed": true}')).evaluate(judge(), context.session)  # pyright: ignore[reportArgumentType]
+        assert context.session[Verdict].all() == [Verdict(True)]
+        return ToolResult.ok("done") if kept else ToolResult.error("No.")
+
+    session = Session()
+    session[Verdict].register(Verdict, append_all)
+    prompt = prompt_with(Tool[Empty, str](name="delegate", description="Delegate.", handler=delegate))
+    ScriptedAdapter(call("delegate"), say("Outer.")).evaluate(prompt, session)
+    assert session[Verdict].all() == ([Verdict(True)] if kept else [])
+    assert [event.output for event in session[PromptExecuted].all()] == [Verdict(True), None]
 
 
 class OnlySync(ProviderAdapter):

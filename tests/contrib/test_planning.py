@@ -75,12 +75,16 @@ def test_more_work_makes_a_completed_plan_active_again() -> None:
     agent = Agent()
     agent.setup("Build")
     agent.call("planning_update_step", step_id=1, status="done")
-    agent.call("planning_add_step", steps=["Test"])
+    added = agent.call("planning_add_step", steps=["Test"])
     assert agent.plan.status == "active"
+    assert added.text.startswith("Added step 2; 1 of 2 steps done. The plan was completed and is active again.")
+    assert "active again" not in agent.call("planning_add_step", steps=["Rest"]).text
+    agent.call("planning_update_step", step_id=3, status="done")
     agent.call("planning_update_step", step_id=2, status="done")
     assert agent.plan.status == "completed"
-    agent.call("planning_update_step", step_id=1, status="in_progress")
+    taken_back = agent.call("planning_update_step", step_id=1, status="in_progress")
     assert agent.plan.status == "active"
+    assert "The plan was completed and is active again. Next is step 1." in taken_back.text
 
 
 def test_an_empty_plan_is_active() -> None:

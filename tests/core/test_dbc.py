@@ -215,3 +215,187 @@ def test_invariants_hold_where_callers_can_see() -> None:
         Range(3, 1)
     with pytest.raises(ContractError):
         asyncio.run(Range(1, 2).later(7))
+
+
+class Account:
+    """Promises nothing itself."""
+
+    def __init__(self, balance: int = 0) -> None:
+        self.balance = balance
+
+    def withdraw(self, amount: int) -> str:
+        self.balance -= amount
+        return "Account"
+
+    async def withdraw_later(self, amount: int) -> None:
+        await asyncio.sleep(0)
+        self.balance -= amount
+
+
+@invariant(lambda self: self.balance >= 0, "never negative")
+class Savings(Account):
+    @classmethod
+    def empty(cls) -> Savings:
+        return cls(0)
+
+
+def test_inherited_methods_keep_the_invariant() -> None:
+    """What a class inherits can break its promise as well as what it defines; the base class promises nothing."""
+    savings = Savings(1)
+    assert savings.withdraw(1) == "Account"
+    with pytest.raises(ContractError, match=r"Account\.withdraw: Invariant failed: never negative"):
+        savings.withdraw(1)
+    with pytest.raises(ContractError, match=r"Account\.__init__"):
+        Savings(-1)
+    with pytest.raises(ContractError):
+        asyncio.run(Savings(1).withdraw_later(2))
+    assert Savings.empty().balance == 0
+    assert Account(-1).balance == -1
+
+
+def test_the_methods_of_built_in_types_keep_it_too() -> None:
+    """A list is changed by methods that nobody wrote in Python."""
+
+    @invariant(lambda self: len(self) < 3, "short")
+    class Short(list[int]):
+        pass
+
+    short = Short([1, 2])
+    with pytest.raises(ContractError, match="append: Invariant failed: short"):
+        short.append(3)
+    with pytest.raises(ContractError):
+        Short([1, 2, 3])
+
+
+def test_subclasses_inherit_the_promise() -> None:
+    """Methods that a subclass adds, overrides or gets from another base are checked; hooks of the class still run."""
+    seen: list[str] = []
+
+    @invariant(lambda self: self.balance >= 0, "never negative")
+    class Kept(Account):
+        def __init_subclass__(cls, **options: Any) -> None:
+            super().__init_subclass__(**options)
+            seen.append(cls.__name__)
+
+    class Mixin:
+        balance: int
+
+        def lose(self) -> None:
+            self.balance = -5
+
+    class Sub(Kept, Mixin):
+        def __init__(self) -> None:
+            super().__init__(-1)  # broken in between, mended below
+            self.balance = 3
+
+        def withdraw(self, amount: int) -> str:
+            return f"Sub, {super().withdraw(amount)}"
+
+        def spend(self) -> None:
+            self.balance -= 10
+
+    assert seen == ["Sub"]
+    assert Sub().withdraw(1) == "Sub, Account"
+    for broken in (lambda: Sub().withdraw(4), lambda: Sub().spend(), lambda: Sub().lose()):
+        with pytest.raises(ContractError, match="never negative"):
+            broken()
+
+
+def test_a_class_may_have_several_invariants() -> None:
+    """Each is kept, in subclasses too."""
+
+    @invariant(lambda self: self.balance >= 0, "never negative")
+    @invariant(lambda self: self.balance < 100, "never rich")
+    class Kept(Account):
+        pass
+
+    class Sub(Kept):
+        def earn(self, amount: int) -> None:
+            self.balance += amount
+
+    with pytest.raises(ContractError, match="never rich"):
+        Sub(1).earn(200)
+    with pytest.raises(ContractError, match="never negative"):
+        Sub(1).earn(-2)
+    with pytest.raises(ContractError, match="never rich"):
+        Sub(1).withdraw(-200)
+
+
+def test_a_class_keeps_its_place_among_several_bases() -> None:
+    """Checking an inherited method does not hide the override of a sibling class."""
+
+    class Fees(Account):
+        def withdraw(self, amount: int) -> str:
+            return f"Fees, {super().withdraw(amount + 1)}"
+
+    class Both(Savings, Fees):
+        pass
+
+    both = Both(5)
+    assert both.withdraw(1) == "Fees, Account"
+    assert both.balance == 3
+
+
+def test_dataclasses_keep_an_invariant_above_them() -> None:
+    """Slots make a class anew; decorated above it, the generated `__init__` is checked, inherited methods too."""
+
+    @invariant(lambda self: self.low <= self.high, "low <= high")
+    @dataclass(slots=True)
+    class Span:
+        low: int
+        high: int
+
+    @dataclass(slots=True)
+    @invariant(lambda self: self.low > 0, "positive")
+    class Positive(Span):
+        more: int = 0
+
+        def move(self, low: int) -> None:
+            self.low = low
+
+    with pytest.raises(ContractError):
+        Span(2, 1)
+    positive = Positive(1, 2)
+    with pytest.raises(ContractError, match="positive"):
+        positive.move(0)
+    with pytest.raises(ContractError, match="low <= high"):
+        positive.move(5)
+
+
+@pytest.mark.parametrize(("text", "said"), [("not on Sundays", "not on Sundays"), ("", "the message")])
+def test_a_predicate_may_say_why(text: str, said: str) -> None:
+    """`(False, "text")` is not true, and its text is what the caller or the model reads."""
+
+    @require(lambda params: (params.limit > 0, text), "the message")
+    def handler(params: Params, *, context: object = None) -> ToolResult[int]:
+        return ToolResult.ok(params.limit)
+
+    @ensure(lambda result: (result > 0, text), "the message")
+    def double(n: int) -> int:
+        return n * 2
+
+    @invariant(lambda self: (self.balance >= 0, text), "the message")
+    class Kept(Account):
+        pass
+
+    assert handler(Params(limit=1)).success
+    assert handler(Params(limit=0)) == ToolResult.error(f"Precondition failed: {said}")
+    assert double(1) == 2
+    with pytest.raises(ContractError, match=f"double: Postcondition failed: {said}"):
+        double(0)
+    with pytest.raises(ContractError, match=f"Invariant failed: {said}"):
+        Kept(1).withdraw(2)
+
+
+def test_other_tuples_are_true_when_there_is_something_in_them() -> None:
+    """Only a verdict with its text is read as one."""
+
+    @require(lambda names: names, "some names")
+    def count(names: tuple[object, ...]) -> int:
+        return len(names)
+
+    assert count(("a", "b")) == 2
+    assert count((0, "b")) == 2
+    assert count((False, None)) == 2
+    with pytest.raises(ContractError):
+        count(())

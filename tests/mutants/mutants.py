@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants import (
     answer_mutants,
     call_mutants,
+    data_mutants,
     interrupt_mutants,
     private_mutants,
     server_mutants,
@@ -20,6 +21,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = [
     *call_mutants.MUTANTS,
     *answer_mutants.MUTANTS,
+    *data_mutants.MUTANTS,
     *server_mutants.MUTANTS,
     *interrupt_mutants.MUTANTS,
     *private_mutants.MUTANTS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weakincentives.errors import PromptError, PromptRenderError, PromptValidationError
-from weakincentives.prompt import MarkdownSection, Section, SectionVisibility, TextSection, Tool, ToolsSection
+from weakincentives.prompt import MarkdownSection, Prompt, Section, SectionVisibility, TextSection, Tool, ToolsSection
 from weakincentives.prompt.generic import specialise
+from weakincentives.session import Session, SessionProtocol
 
 T = TypeVar("T")
 
@@ -284,6 +286,89 @@ def test_enabled_is_a_constant_or_a_function(enabled: Any, expected: bool | None
             MarkdownSection[Guidance](title="T", enabled=enabled)
         return
     assert MarkdownSection[Guidance](title="T", enabled=enabled).is_enabled(Guidance()) is expected
+
+
+@dataclass(frozen=True)
+class Mode:
+    strict: bool
+
+
+def is_strict(session: Any) -> bool:
+    return session is not None and session[Mode].latest() == Mode(True)
+
+
+def by_keyword(guidance: Guidance, *, session: Any) -> bool:
+    return isinstance(guidance, Guidance) and is_strict(session)
+
+
+def both(guidance: Guidance, session: Any) -> bool:
+    return isinstance(guidance, Guidance) and is_strict(session)
+
+
+def by_keyword_alone(*, session: Any) -> bool:
+    return is_strict(session)
+
+
+def only_by_position(session: Any, guidance: Guidance, /) -> bool:
+    return isinstance(guidance, Guidance) and is_strict(session)
+
+
+def with_a_default(session: Any = Session()) -> bool:  # noqa: B008 - what is captured is not overwritten by None
+    return session is not None and is_strict(session)
+
+
+OF_SESSION: list[Any] = [
+    is_strict,
+    both,
+    by_keyword,
+    by_keyword_alone,
+    only_by_position,
+    with_a_default,
+]
+
+
+@pytest.mark.parametrize("function", OF_SESSION)
+def test_enabled_and_visibility_may_take_the_session(function: Any) -> None:
+    """A parameter named `session` gets the session that evaluates the prompt, beside the params or alone."""
+
+    def shown(*args: Any, **options: Any) -> SectionVisibility:
+        return SectionVisibility.FULL if function(*args, **options) else SectionVisibility.SUMMARY
+
+    cast(Any, shown).__signature__ = inspect.signature(function)
+    prompt = Prompt(
+        name="strict",
+        sections=[
+            MarkdownSection[Guidance](title="Rules", template="All of them.", enabled=function, tools=[NOW]),
+            MarkdownSection[Guidance](title="More", template="In full.", summary="In short.", visibility=shown),
+        ],
+    ).bind(Guidance())
+    session = Session()
+    for strict in (False, True, False):
+        session.dispatch(Mode(strict))
+        rendered = prompt.render(session=session)
+        assert ("All of them." in rendered.text) is strict
+        assert ("In full." in rendered.text) is strict
+        assert (NOW in prompt.tools(session=session)) is strict
+    assert "All of them." not in prompt.render().text
+    assert prompt.sections[0].is_enabled(Guidance()) is False
+
+
+def test_a_section_of_ones_own_may_know_the_session_or_not() -> None:
+    """`is_enabled` of a subclass is called as it is written."""
+
+    class Old(MarkdownSection[Any]):
+        def is_enabled(self, params: Any = None) -> bool:
+            return True
+
+    class New(MarkdownSection[Any]):
+        def is_enabled(self, params: Any = None, *, session: SessionProtocol | None = None) -> bool:
+            return is_strict(session)
+
+    prompt = Prompt(name="own", sections=[Old(title="Old", template=""), New(title="New", template="")])
+    session = Session()
+    assert prompt.render(session=session).text == "## 1. Old"
+    session.dispatch(Mode(True))
+    assert prompt.render(session=session).text == "## 1. Old\n\n## 2. New"
 
 
 def test_the_older_sections_are_markdown_sections() -> None:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, NewType, Protocol, TypeVar, cast
 
 import pytest
 from typing_extensions import TypedDict
 
+from weakincentives.dbc import require
 from weakincentives.errors import PromptValidationError
-from weakincentives.prompt import Tool, ToolContext, ToolResult
+from weakincentives.prompt import Tool, ToolContext, ToolResult, tool
 from weakincentives.prompt.handlers import read_handler, resolved_hints
 from weakincentives.prompt.typeforms import assignable, fits, is_params_type, type_name
 
@@ -180,3 +181,50 @@ def test_a_handler_whose_signature_cannot_be_read_is_refused() -> None:
 
     with pytest.raises(PromptValidationError, match="Wrap it in a function"):
         Tool[None, None](name="odd", description="Odd.", handler=cast(Any, Odd()))
+
+
+def annotated(params: None) -> Annotated[ToolResult[int], "how many"]:
+    return ToolResult.ok(1)
+
+
+async def annotated_async(params: None) -> Annotated[ToolResult[int], "how many"]:
+    return ToolResult.ok(1)
+
+
+def annotated_inside(params: None) -> Annotated[Awaitable[Annotated[ToolResult[int], "how many"]], "later"]:
+    return annotated_async(params)
+
+
+@pytest.mark.parametrize("handler", [annotated, annotated_async, annotated_inside])
+def test_an_annotated_result_is_understood(handler: Any) -> None:
+    """`Annotated` around what a handler returns hides nothing: not the type, and not a contradiction."""
+    assert Tool(name="count", description="Count.", handler=handler).result_type is int
+    assert Tool[None, int](name="count", description="Count.", handler=handler).result_type is int
+    with pytest.raises(
+        PromptValidationError, match=r"annotated to return ToolResult\[int\], but the result type is str"
+    ):
+        Tool[None, str](name="count", description="Count.", handler=handler)
+
+
+def test_an_annotated_result_of_a_decorated_function_is_not_wrapped_again() -> None:
+    """`@tool` sees the `ToolResult` inside of `Annotated`."""
+
+    @tool
+    def count() -> Annotated[ToolResult[int], "how many"]:
+        """Count."""
+        return ToolResult.ok(1)
+
+    assert count.result_type is int
+    assert count.call(None, ToolContext()) == ToolResult.ok(1)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_contract_knows_an_annotated_handler(text: bool) -> None:
+    """A broken condition is an answer to the model, as for any handler; annotations may be text or not."""
+
+    def handler(params: None) -> None: ...
+
+    form = Annotated[ToolResult[int], "how many"]
+    handler.__annotations__["return"] = "typing.Annotated[ToolResult[int], 'how many']" if text else form
+    checked = cast(Any, require(lambda params: params is not None, "say what")(handler))
+    assert checked(None) == ToolResult.error("Precondition failed: say what")

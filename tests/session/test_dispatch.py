@@ -116,6 +116,17 @@ def test_built_in_reducers() -> None:
     assert content(replace_latest_by(initial)) == ["bee", "asp"]
 
 
+def test_upsert_by_removes_older_duplicates() -> None:
+    """The newest item with the key is replaced where it stands; older ones, seeded or appended, go."""
+    session = Session()
+    session[str].seed(["ant", "bee", "ape", "cat", "auk", "bat"])
+    session[str].register(str, upsert_by(lambda word: word[0]))
+    session.dispatch("asp")
+    assert session[str].all() == ["bee", "cat", "asp", "bat"]
+    session.dispatch("bug")
+    assert session[str].all() == ["cat", "asp", "bug"]
+
+
 def test_reducers_of_one_slice_run_in_order_and_see_each_other() -> None:
     """Several reducers of one event on one slice run in the order of registration, each on the last one's result."""
     session = Session()

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from typing import Any, final
 
 from ..budget import TokenUsage
-from ..errors import ReducerError
 from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..run_context import RunContext
 from ..runtime.call import ToolCall
 from ..session import Session
-from ..session.savepoints import unowned_recorder
 from .exchange import StopReason
 from .progress import CallFinished, CallStarted, OnEvent, ProgressEvent, TextDelta
+from .publishing import publish
 
 logger = logging.getLogger(__name__)
 
@@ -92,28 +91,17 @@ class Teller:
     def rendered(self, rendered: RenderedPrompt[Any]) -> None:
         """A prompt is about to be sent."""
         names = tuple(tool.name for tool in rendered.tools)
-        self._publish(PromptRendered(text=rendered.text, tool_names=names, **self._common))
+        publish(self._session, PromptRendered(text=rendered.text, tool_names=names, **self._common))
 
     def executed(self, text: str | None, output: Any, stop_reason: StopReason, usage: TokenUsage) -> None:
         """The evaluation is over."""
         duration = self._session.clock.monotonic() - self._started
-        self._publish(
+        publish(
+            self._session,
             PromptExecuted(
                 text=text, output=output, stop_reason=stop_reason, usage=usage, duration=duration, **self._common
-            )
+            ),
         )
-
-    def _publish(self, event: PromptRendered | PromptExecuted) -> None:
-        """Record and tell; what fails there keeps neither the event from the log nor us from going on."""
-        session = self._session
-        try:
-            unowned_recorder(session)(event)
-        except ReducerError:
-            logger.exception("A reducer failed on %s", type(event).__name__)
-            session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-        told = session.dispatcher.dispatch(event)
-        for handler, error in told.errors:
-            logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 
 
 __all__ = ["Teller"]

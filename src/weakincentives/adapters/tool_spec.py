@@ -51,7 +51,7 @@ def _plain(params: object) -> Any:
 def _output(value: object) -> Any:
     """Results may be of any type; one without a JSON form is shown as the model would read it."""
     try:
-        return dump(value)
+        return dump(value, computed=True)
     except SchemaError:
         return render_value(value)
 

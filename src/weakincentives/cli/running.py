@@ -71,7 +71,7 @@ class Running:
             trace.usage(response.usage, response.turns, monotonic() - began)
         if response.output is None or isinstance(response.output, str):
             return response.text
-        return dump_json(response.output)
+        return dump_json(response.output, computed=True)
 
     def _prepared(self, model: str | None, stack: ExitStack, trace: Trace) -> Callable[[], PromptResponse[Any]]:
         target = self._loaded.target

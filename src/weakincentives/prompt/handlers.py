@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar, cast, final, get_args, get_ori
 
 from ..results import ToolResult
 from .tool_context import ToolContext
+from .typeforms import plain
 
 ParamsT_contra = TypeVar("ParamsT_contra", contravariant=True)
 ParamsT = TypeVar("ParamsT")
@@ -141,10 +142,9 @@ def is_async(handler: object) -> bool:
 
 
 def unwrap_awaitable(hint: Any) -> Any:
-    """What awaiting gives, for `Awaitable[X]` and `Coroutine[Any, Any, X]`; else the hint itself."""
-    if get_origin(hint) in (Awaitable, Coroutine):
-        return get_args(hint)[-1]
-    return hint
+    """What awaiting gives, for `Awaitable[X]` and `Coroutine[Any, Any, X]`; else the hint. Both without `Annotated`."""
+    hint = plain(hint)
+    return plain(get_args(hint)[-1]) if get_origin(hint) in (Awaitable, Coroutine) else hint
 
 
 def resolved_hints(handler: Callable[..., Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from ..errors import PromptError, PromptRenderError
 from ..session.protocols import SessionProtocol
-from .conditions import Condition
+from .conditions import Condition, takes_session
 from .disclosure import disclosure_tools, note
 from .generic import OutputT
 from .placeholders import Body
@@ -145,7 +145,7 @@ def walk(tree: Tree, given: Given, session: SessionProtocol | None, *, inside: S
     while index < end:
         node = tree.nodes[index]
         params = _params_of(node, given)
-        if not _is_enabled(node, params):
+        if not _is_enabled(node, params, session):
             index = node.end
             continue
         depth = len(node.path) - 1
@@ -155,7 +155,7 @@ def walk(tree: Tree, given: Given, session: SessionProtocol | None, *, inside: S
         numbers[depth] += 1
         number = f"{prefixes[depth]}{numbers[depth]}"
         prefixes.append(f"{number}.")
-        in_full = inside is not None or _is_full(node, params, overrides)
+        in_full = inside is not None or _is_full(node, params, overrides, session)
         yield Shown(node, number, in_full, params)
         index = index + 1 if in_full else node.end
 
@@ -184,22 +184,28 @@ def _params_of(node: Node, given: Given) -> Any:
     return found if found is not None else _guarded(node, "the default of its params", fallback_params, node.section)
 
 
-def _is_enabled(node: Node, params: Any) -> bool:
+def _is_enabled(node: Node, params: Any, session: SessionProtocol | None) -> bool:
     if node.enabled is not None:
         return node.enabled
     section = node.section
     _require_params(node, params, asked=_asks(section.enabled) or has_own(section, "is_enabled"))
-    return bool(_guarded(node, "enabled=", section.is_enabled, params))
+    if isinstance(section.enabled, Condition) and not has_own(section, "is_enabled"):
+        return bool(_guarded(node, "enabled=", section.enabled, params, session))
+    # A rule of a subclass, written with the session or without it.
+    options = {"session": session} if takes_session(type(section).is_enabled) else {}
+    return bool(_guarded(node, "enabled=", section.is_enabled, params, **options))
 
 
-def _is_full(node: Node, params: Any, overrides: Mapping[str, SectionVisibility]) -> bool:
+def _is_full(
+    node: Node, params: Any, overrides: Mapping[str, SectionVisibility], session: SessionProtocol | None
+) -> bool:
     section = node.section
     found: object = overrides.get(node.key) or node.visibility
     if found is None:
         condition = section.visibility
         assert isinstance(condition, Condition)
         _require_params(node, params, asked=condition.wants_params)
-        found = _guarded(node, "visibility=", condition, params)
+        found = _guarded(node, "visibility=", condition, params, session)
     if found is SectionVisibility.FULL:
         return True
     if found is not SectionVisibility.SUMMARY:

@@ -19,10 +19,15 @@ from .visibility import SectionVisibility
 
 T = TypeVar("T")
 
-Enabled = bool | Callable[[], object] | Callable[[Any], object]
-"""Whether a section is in the prompt: a constant, or a function of its params or of nothing."""
-Visibility = SectionVisibility | Callable[[], SectionVisibility] | Callable[[Any], SectionVisibility]
-"""How a section shows itself: a constant, or a function of its params or of nothing."""
+Enabled = bool | Callable[[], object] | Callable[[Any], object] | Callable[[Any, Any], object]
+"""Whether a section is in the prompt: a constant, or a function of its params, of `session`, of both or of nothing."""
+Visibility = (
+    SectionVisibility
+    | Callable[[], SectionVisibility]
+    | Callable[[Any], SectionVisibility]
+    | Callable[[Any, Any], SectionVisibility]
+)
+"""How a section shows itself: a constant, or a function of its params, of `session`, of both or of nothing."""
 
 
 class SectionOptions(TypedDict, Generic[ParamsT], total=False):
@@ -107,7 +112,11 @@ class Section(Generic[ParamsT]):
         return None if self.summary_body is None else self.summary_body.source
 
     def is_enabled(self, params: ParamsT | None = None) -> bool:
-        """Whether the section, with everything below it, is in the prompt. Raises what its `enabled=` raises."""
+        """Whether the section, with everything below it, is in the prompt. Raises what its `enabled=` raises.
+
+        Asked without a session; a rendering asks an `enabled=` that takes one with its own. A subclass may take it,
+        too: `is_enabled(self, params=None, *, session=None)`.
+        """
         enabled = self.enabled
         return enabled if isinstance(enabled, bool) else bool(enabled(params))
 

@@ -13,8 +13,8 @@ from json import dumps
 from typing import Any, cast
 
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 
-from ..serde import dump
 from .canonical import canonical
 
 
@@ -29,14 +29,14 @@ def serialised_hash(params: object) -> str | None:
 def is_exact(params: Any, parse: Callable[[Any], Any]) -> bool:
     """Whether the params alone have their serialised hash: not when a serialiser masks or leaves out a part of them."""
     try:
-        return _needs_form(params) or canonical(parse(dump(params))) == canonical(params)
+        return _needs_form(params) or canonical(parse(_dump(params))) == canonical(params)
     except Exception:  # noqa: BLE001 - serialisers and validators are users' code
         return False
 
 
 def _serialised(params: object) -> bytes:
     """The same bytes for equal params, and for no others. To be hashed, not kept: secrets are in them."""
-    return _text(_form(params) if _needs_form(params) else dump(params)).encode("utf-8", "surrogatepass")
+    return _text(_form(params) if _needs_form(params) else _dump(params)).encode("utf-8", "surrogatepass")
 
 
 def _needs_form(value: Any) -> bool:
@@ -59,7 +59,7 @@ def _form(value: Any) -> Any:
         pairs = cast(Mapping[Any, Any], value).items()
         return {"map": sorted([_text(_form(name)), _text(_form(item))] for name, item in pairs)}
     parts = _parts(value)
-    return [type(value).__name__, *map(_form, parts)] if parts else dump(value)
+    return [type(value).__name__, *map(_form, parts)] if parts else _dump(value)
 
 
 def _parts(value: Any) -> Sequence[Any]:
@@ -71,6 +71,11 @@ def _parts(value: Any) -> Sequence[Any]:
     if is_dataclass(value):
         return [getattr(value, item.name) for item in fields(value)]
     return cast(Sequence[Any], value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _dump(value: Any) -> Any:
+    """JSON data as that release wrote it: with the names of attributes, also of those that have an alias."""
+    return from_json(to_json(value, inf_nan_mode="strings"))
 
 
 def _text(plain: Any) -> str:

@@ -209,11 +209,7 @@ def _problems(value: object, params_type: Any) -> list[tuple[str, str]]:
     if params_type is None:
         return []
     try:
-        data = dump(value)
-        if is_dataclass(value):  # what the constructor does not take, the model does not send
-            sent = {item.name for item in fields(value) if item.init}
-            data = {name: item for name, item in data.items() if name in sent}
-        parse(params_type, data)
+        parse(params_type, dump(value))
     except SchemaError:
         return []
     except ParseError as error:

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from ..errors import SchemaError
+from .unread_metadata import refuse_unread_metadata
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -26,6 +27,7 @@ def adapter(cls: Any) -> TypeAdapter[Any]:
         made = TypeAdapter[Any](cast(Any, NewType)(name, cls), config=_STRICT)
         if not made.pydantic_complete:
             made.rebuild(force=True, _types_namespace=_callers_names(cls))
+        refuse_unread_metadata(cls, _callers_names)
     except PydanticUndefinedAnnotation as error:
         raise SchemaError(
             f"{name} uses the name {error.name!r}, which is not defined where its module is read. "

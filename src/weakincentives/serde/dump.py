@@ -7,10 +7,14 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import SchemaError
+from .renaming import renamed
 
 
-def dump(value: object) -> Any:
+def dump(value: object, *, computed: bool = False) -> Any:
     """Plain dicts, lists, strings, numbers, booleans and None that `parse` turns back into `value`.
+
+    Fields have the names that `parse` reads, their aliases. What a class sets itself (`field(init=False)`, computed
+    fields of pydantic models) is left out, since `parse` refuses it; `computed=True` keeps it, for a reader.
 
     Not-a-number and infinities become strings, since JSON has no form for them. `SchemaError` when something inside
     has no JSON form or contains itself.
@@ -24,15 +28,15 @@ def dump(value: object) -> Any:
     {'x': 1, 'tags': ['a']}
     """
     try:
-        return from_json(to_json(value, inf_nan_mode="strings"))
+        return from_json(to_json(renamed(value, computed), inf_nan_mode="strings"))
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _no_form(value, error) from error
 
 
-def dump_json(value: object, *, indent: int | None = None) -> str:
+def dump_json(value: object, *, indent: int | None = None, computed: bool = False) -> str:
     """`dump` as JSON text; compact unless an indent is given."""
     try:
-        return to_json(value, indent=indent, inf_nan_mode="strings").decode()
+        return to_json(renamed(value, computed), indent=indent, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _no_form(value, error) from error
 

@@ -15,6 +15,7 @@ from pydantic_core import core_schema
 from ..errors import SchemaError
 from .adapters import adapter
 from .docstrings import attribute_docs, class_doc
+from .json_names import fields_in
 
 _DEFS = "#/$defs/"
 _VERBATIM = frozenset({"default", "const", "enum", "examples"})
@@ -56,15 +57,18 @@ class _Generator(GenerateJsonSchema):
     """Adds descriptions and closes objects; leaves out titles, which only repeat names."""
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        return _describe(super().dataclass_schema(schema), schema["cls"])
+        return _describe(super().dataclass_schema(schema), schema)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        return _describe(super().model_schema(schema), schema["cls"])
+        return _describe(super().model_schema(schema), schema)
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        cls = schema.get("cls")
         made = super().typed_dict_schema(schema)
-        return made if cls is None else _describe(made, cls)
+        return made if schema.get("cls") is None else _describe(made, schema)
+
+    def field_is_present(self, field: Any) -> bool:
+        """Not for `field(init=False)`: the class sets it, so it cannot be sent."""
+        return field.get("init") is not False
 
     def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
         made = super().json_or_python_schema(schema)
@@ -86,19 +90,20 @@ def _secret_writers() -> list[Any]:
     return [writes["function"]] if "function" in writes else []
 
 
-def _describe(made: JsonSchemaValue, cls: type) -> JsonSchemaValue:
+def _describe(made: JsonSchemaValue, record: Any) -> JsonSchemaValue:
     if "properties" not in made and made.get("type") != "object":
         return made  # a root model: the schema is that of its content
     made.pop("title", None)
     made["additionalProperties"] = False
     made.setdefault("properties", {})
-    text = class_doc(cls)
+    text = class_doc(record["cls"])
     if text and "description" not in made:
         made["description"] = text
-    for name, doc in attribute_docs(cls).items():
-        field = made["properties"].get(name)
-        if field is not None:
-            field.setdefault("description", doc)
+    docs = attribute_docs(record["cls"])
+    for field in fields_in(record):
+        described = made["properties"].get(field.json_name)
+        if described is not None and field.name in docs:
+            described.setdefault("description", docs[field.name])
     return made
 
 

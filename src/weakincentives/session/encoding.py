@@ -79,7 +79,7 @@ def decode(cls: type[Any], data: Any, patches: list[Any], find: Callable[[str], 
     for path, name, part_data, part_patches in patches:
         _put(data, path, decode(find(name), part_data, part_patches, find))
     try:
-        return adapter_of(cls).validate_python(data)
+        return adapter_of(cls).validate_python(data, by_name=True, by_alias=False)
     except ValidationError as error:
         raise SessionFormatError(f"The data does not fit {type_name(cls)}: {_explain(error)}.") from error
 
@@ -112,7 +112,7 @@ def _encode(value: Any) -> tuple[Any, list[Any], Any]:
 
 def _dump(cls: type[Any], value: Any) -> Any:
     try:
-        return adapter_of(cls).dump_python(value, mode="json", warnings="none")
+        return adapter_of(cls).dump_python(value, mode="json", warnings="none", by_alias=False)
     except (PydanticSerializationError, UnicodeDecodeError) as error:
         raise SessionFormatError(f"A {type_name(cls)} cannot be saved: {_first_line(error)}.") from error
 
@@ -141,7 +141,7 @@ def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, An
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:
-    """The parts of a value that has some, by the key they have in JSON data."""
+    """The parts of a value that has some, by the key they have in saved data: the names of attributes, not aliases."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, BaseModel):

@@ -12,6 +12,7 @@ from ..errors import SessionFormatError
 from .encoding import PLAIN_TYPES, class_of, decode, type_name
 from .events import SlicePolicy, own_policy
 from .opaque import marked
+from .own_types import own_type
 from .secret_values import encode_masked
 from .shapes import shape_changes, shape_of
 from .snapshots import Logs, Slices
@@ -150,7 +151,7 @@ def _finder(types: Iterable[type[Any]]) -> Callable[[str], type[Any]]:
             raise SessionFormatError(f"types= has two different classes named {type_name(cls)}.")
 
     def find(name: str) -> type[Any]:
-        cls = known.get(name) or PLAIN_TYPES.get(name)
+        cls = known.get(name) or PLAIN_TYPES.get(name) or own_type(name)
         if cls is None:
             raise SessionFormatError(
                 f"The saved session holds {name}, which is not in types=. Add the class there; "

@@ -51,11 +51,16 @@ class _UpsertBy:
 
     def __call__(self, view: Vector[Any], event: Any, /) -> SliceOp[Any]:
         wanted = self.key(event)
-        # Newest first: what changes again is mostly what changed last.
-        for back, item in enumerate(reversed(view), 1):
-            if self.key(item) == wanted:
-                return Replace(view.set(len(view) - back, event))
-        return Append(event)
+        same = [place for place, item in enumerate(view) if self.key(item) == wanted]
+        if not same:
+            return Append(event)
+        *older, place = same
+        replaced = view.set(place, event)
+        if not older:
+            return Replace(replaced)
+        # Duplicates come from elsewhere: a seed, an append, a slice that was filled before this reducer was registered.
+        gone = set(older)
+        return Replace(Vector([item for index, item in enumerate(replaced) if index not in gone]))
 
 
 @final
@@ -69,9 +74,9 @@ class _ReplaceLatestBy:
 
 
 def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
-    """One item a key: an event takes the place of the newest item with its key, or is added at the end.
+    """One item per key: an event takes the place of the newest item with its key, or is added at the end.
 
-    Finding the place is linear in the slice, from its end; putting the event there is not.
+    Older items with its key are removed. Finding them is linear in the slice; putting the event there is not.
 
     >>> first_letter = upsert_by(lambda word: word[0])
     >>> first_letter(Vector(["ant", "bee"]), "asp").values
@@ -81,7 +86,7 @@ def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
 
 
 def replace_latest_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
-    """One item a key, newest last: items with the event's key go, and the event is added at the end.
+    """One item per key, newest last: items with the event's key go, and the event is added at the end.
 
     >>> first_letter = replace_latest_by(lambda word: word[0])
     >>> first_letter(Vector(["ant", "bee"]), "asp").values

@@ -329,7 +329,7 @@ class Session:
         cls,
         text: str | bytes,
         *,
-        types: Iterable[type[Any]],
+        types: Iterable[type[Any]] = (),
         accept_changed: Iterable[type[Any]] = (),
         bus: Dispatcher | None = None,
         parent: Session | None = None,
@@ -337,8 +337,9 @@ class Session:
     ) -> Self:
         """The session that `to_json` saved. `types` are the classes its slices may hold: nothing is imported by name.
 
-        Raises `SessionFormatError` for damaged text, a type that is not in `types`, and a type whose fields are not
-        what they were, naming type and field. For the types in `accept_changed` it is enough that the saved data fits.
+        WINK's own events, and what its tools and sections keep, need not be named. Raises `SessionFormatError` for
+        damaged text, a type that is not known, and a type whose fields are not what they were, naming type and field.
+        For the types in `accept_changed` it is enough that the saved data fits.
         """
         saved = load_session(text, types, accept_changed)
         session = cls(bus, session_id=saved.session_id, parent=parent, tags=saved.tags, clock=clock)

@@ -16,7 +16,7 @@ Shape = dict[str, str]
 def shape_of(cls: type[Any]) -> Shape:
     """The shape of a class. Raises SessionFormatError for one that has no JSON form."""
     try:
-        schema = adapter_of(cls).json_schema()
+        schema = adapter_of(cls).json_schema(by_alias=False)
     except PydanticUserError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise SessionFormatError(f"{type_name(cls)} cannot be saved: {reason}.") from error

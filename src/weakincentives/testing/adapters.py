@@ -37,7 +37,7 @@ from ..prompt import (
     ToolInvoked,
     ToolResult,
 )
-from ..session import Session
+from ..session import Session, append_all
 from .engine import execute_tool
 from .filesystem import raises
 from .scripted import Turn, call, call_raw, say
@@ -425,6 +425,19 @@ class AdapterContract:
         response = adapter.evaluate(shop.prompt, shop.session)
         assert response.output == Verdict(True, ("neat",))
         assert shop.session[PromptExecuted].all()[0].output == response.output
+        self.finish(adapter)
+
+    def test_a_typed_answer_goes_to_its_reducers_once(self) -> None:
+        """As a tool's value does: only the final answer, before subscribers hear of it; its event is in the log."""
+        shop = Workshop(Verdict)
+        seen: list[tuple[Verdict, ...]] = []
+        shop.session[Verdict].register(Verdict, append_all)
+        shop.session.dispatcher.subscribe(PromptExecuted, lambda _: seen.append(tuple(shop.session[Verdict].all())))
+        adapter = self.make(say('{"passed": "yes"}'), call("read", path="a.txt"), say('{"passed": true}'))
+        adapter.evaluate(shop.prompt, shop.session)
+        assert shop.session[Verdict].all() == [Verdict(True)]
+        assert seen == [(Verdict(True),)]
+        assert shop.session[PromptExecuted].count() == 1
         self.finish(adapter)
 
     def test_a_typed_answer_is_not_asked_for_without_end(self) -> None:

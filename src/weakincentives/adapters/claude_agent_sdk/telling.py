@@ -6,14 +6,13 @@ import logging
 from typing import Any, final
 
 from ...budget import TokenUsage
-from ...errors import ReducerError
 from ...prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ...prompt.prompt import Prompt
 from ...run_context import RunContext
 from ...session import Session
-from ...session.savepoints import unowned_recorder
 from ..exchange import StopReason
 from ..progress import CallFinished, OnEvent, ProgressEvent
+from ..publishing import publish
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +48,16 @@ class Telling:
 
     def rendered(self, text: str, tool_names: tuple[str, ...]) -> None:
         """The prompt as it was sent."""
-        self._publish(PromptRendered(text=text, tool_names=tool_names, **self._who))
+        publish(self._session, PromptRendered(text=text, tool_names=tool_names, **self._who))
 
     def executed(self, text: str | None, output: Any, stop_reason: StopReason, usage: TokenUsage) -> None:
         """The end, good or bad."""
         duration = self._session.clock.monotonic() - self._started
-        self._publish(
+        publish(
+            self._session,
             PromptExecuted(
                 text=text, output=output, stop_reason=stop_reason, usage=usage, duration=duration, **self._who
-            )
+            ),
         )
 
     def progress(self, event: ProgressEvent) -> None:
@@ -78,17 +78,6 @@ class Telling:
                 name, outcome, kept = event.tool_name, event.outcome, event.success
                 self.progress(CallFinished(call_id, name, outcome, text, event.duration, event.changes, kept))
                 return
-
-    def _publish(self, event: PromptRendered | PromptExecuted) -> None:
-        session = self._session
-        try:
-            unowned_recorder(session)(event)
-        except ReducerError:
-            logger.exception("A reducer failed on %s", type(event).__name__)
-            session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-        told = session.dispatcher.dispatch(event)
-        for handler, error in told.errors:
-            logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
 
 
 __all__ = ["Telling"]

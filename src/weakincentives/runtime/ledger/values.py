@@ -73,7 +73,9 @@ def unpack(stored: StoredResult, declared: Any) -> ToolResult[Any]:
     message, text, name, patches, problem, excluded = stored
     if text is not None and name == "" and _declares(declared):
         try:
-            return ToolResult(message, adapter_of(declared).validate_json(text), True, excluded)
+            return ToolResult(
+                message, adapter_of(declared).validate_json(text, by_name=True, by_alias=False), True, excluded
+            )
         except Exception as error:  # noqa: BLE001 - its class, and what checks it, are users' code
             return _without(message, error, excluded)
     if text is None:
@@ -107,8 +109,8 @@ def _as_declared(value: Any, declared: Any) -> str | None:
         return None
     try:
         adapter = adapter_of(declared)
-        text = adapter.dump_json(value, warnings="none", ensure_ascii=True).decode()
-        back = adapter.validate_json(text)
+        text = adapter.dump_json(value, warnings="none", ensure_ascii=True, by_alias=False).decode()
+        back = adapter.validate_json(text, by_name=True, by_alias=False)
         same = class_of(back) is class_of(value) and bool(back == value)
     except Exception:  # noqa: BLE001 - as above
         return None

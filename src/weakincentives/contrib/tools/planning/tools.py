@@ -35,21 +35,24 @@ class PlanningHandlers:
         return ToolResult.ok(params, f"The plan is {verb} with {_numbers(outcome.steps)}.")
 
     def add(self, params: AddStep, *, context: ToolContext) -> ToolResult[AddStep]:
-        """Append steps."""
+        """Append steps; a plan that was completed is active again, and the model is told."""
+        before = context.session[Plan].latest()
         outcome = self._try(params, context, self.names.add)
         if isinstance(outcome, ToolResult):
             return outcome
         added = outcome.steps[len(outcome.steps) - len(params.steps) :]
-        return ToolResult.ok(params, f"Added {_numbers(added)}; {outcome.progress()}.")
+        return ToolResult.ok(params, f"Added {_numbers(added)}; {outcome.progress()}.{_reopened(before, outcome)}")
 
     def update(self, params: UpdateStep, *, context: ToolContext) -> ToolResult[UpdateStep]:
-        """Change a step, or add a note to it."""
+        """Change a step, or add a note to it; a completed plan whose step is open again is active, too."""
+        before = context.session[Plan].latest()
         outcome = self._try(params, context, self.names.update)
         if isinstance(outcome, ToolResult):
             return outcome
         following = outcome.next_step()
         ahead = "The plan is completed." if following is None else f"Next is step {following.step_id}."
-        return ToolResult.ok(params, f"Updated step {params.step_id}; {outcome.progress()}. {ahead}")
+        reopened = _reopened(before, outcome)
+        return ToolResult.ok(params, f"Updated step {params.step_id}; {outcome.progress()}.{reopened} {ahead}")
 
     def read(self, params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:
         """Give the whole plan."""
@@ -98,6 +101,12 @@ class PlanningHandlers:
 
     def _no_plan(self) -> ToolResult[Any]:
         return ToolResult.error(f"There is no plan yet.\nCall {self.names.setup} first")
+
+
+def _reopened(before: Plan | None, after: Plan) -> str:
+    """What to say of a plan that was completed and is not any more."""
+    was_completed = before is not None and before.status == "completed"
+    return " The plan was completed and is active again." if was_completed and after.status == "active" else ""
 
 
 def _numbers(steps: tuple[PlanStep, ...]) -> str:

@@ -1,0 +1,117 @@
+"""Seeded faults in typed data, contracts and what a session is told."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_ALIASES = ("tests/serde/test_aliases.py",)
+_TYPES = ("tests/prompt/test_tool_types.py",)
+_CONTRACTS = ("tests/core/test_dbc.py",)
+
+MUTANTS = [
+    Mutant(
+        "saved values are read by their aliases",
+        "session/encoding.py",
+        "validate_python(data, by_name=True, by_alias=False)",
+        "validate_python(data)",
+        _ALIASES,
+    ),
+    Mutant(
+        "a ledger reads its values by their aliases",
+        "runtime/ledger/values.py",
+        "adapter_of(declared).validate_json(text, by_name=True, by_alias=False)",
+        "adapter_of(declared).validate_json(text)",
+        _ALIASES,
+    ),
+    Mutant(
+        "dumps have the names of attributes",
+        "serde/renaming.py",
+        "json_names = [aliases.get(name, name) for name in names]",
+        "json_names = names if aliases else list(names)",
+        _ALIASES,
+    ),
+    Mutant(
+        "dumps have what the class sets itself",
+        "serde/renaming.py",
+        "if field.init or computed or record is None]",
+        "if field.init or computed or record]",
+        _ALIASES,
+    ),
+    Mutant(
+        "the schema asks for what the class sets itself",
+        "serde/schema.py",
+        '        return field.get("init") is not False',
+        "        return True",
+        _ALIASES,
+    ),
+    Mutant(
+        "a limit in a dict is ignored",
+        "serde/adapters.py",
+        "        refuse_unread_metadata(cls, _callers_names)\n",
+        "",
+        _ALIASES,
+    ),
+    Mutant(
+        "an annotated result is not understood",
+        "prompt/handlers.py",
+        "    hint = plain(hint)\n",
+        "",
+        _TYPES,
+    ),
+    Mutant(
+        "a verdict with its text is taken as true",
+        "predicates.py",
+        "            return None if verdict else text or message\n",
+        "            return None\n",
+        _CONTRACTS,
+    ),
+    Mutant(
+        "inherited methods break an invariant",
+        "invariants.py",
+        "        kept = _keeping(method if name in vars(cls)",
+        "        if name not in vars(cls):\n            continue\n        kept = _keeping(method if name in vars(cls)",
+        _CONTRACTS,
+    ),
+    Mutant(
+        "subclasses break an invariant",
+        "invariants.py",
+        "        _cover_subclasses(cls, predicate, message)\n",
+        "",
+        _CONTRACTS,
+    ),
+    Mutant(
+        "older duplicates stay",
+        "session/reducers.py",
+        "        if not older:\n            return Replace(replaced)\n",
+        "        if older or place >= 0:\n            return Replace(replaced)\n",
+        ("tests/session/test_dispatch.py",),
+    ),
+    Mutant(
+        "sections do not get the session",
+        "prompt/conditions.py",
+        "        if self._session_kind is None or (session is None and self._session_optional):\n",
+        "        session = None\n        if self._session_kind is None or self._session_optional:\n",
+        ("tests/prompt/test_section.py",),
+    ),
+    Mutant(
+        "a typed answer reaches no reducer",
+        "adapters/publishing.py",
+        "            session.route(event.output)\n",
+        "            pass\n",
+        ("tests/adapters/test_loop.py",),
+    ),
+    Mutant(
+        "what reducers make of an inner answer survives its call",
+        "adapters/publishing.py",
+        "            session.route(event.output)\n        except",
+        "            unowned_recorder(session)(event.output)\n        except",
+        ("tests/adapters/test_loop.py",),
+    ),
+    Mutant(
+        "our own events must be named",
+        "session/persist.py",
+        " or own_type(name)\n",
+        "\n",
+        ("tests/session/test_persist_own.py",),
+    ),
+]
