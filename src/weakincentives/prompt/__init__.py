@@ -4,6 +4,7 @@ from ..session import SessionProtocol
 from .annotations import ToolAnnotations
 from .changes import Changes, SliceDelta
 from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from .function_tool import FunctionTool
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
 from .markdown import MarkdownSection, TextSection, ToolsSection
@@ -39,6 +40,7 @@ __all__ = [
     "BoundTool",
     "Changes",
     "Decision",
+    "FunctionTool",
     "IdempotencyConfig",
     "LocalPromptOverridesStore",
     "MarkdownSection",

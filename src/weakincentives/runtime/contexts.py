@@ -215,6 +215,11 @@ class CallContext(_CallFields, ToolContext):
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._run.budget_tracker
 
+    @property
+    def _source(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """It is no copy of another context."""
+        return
+
 
 def call_context(
     request: Request, run: Run, writes: bool, around: Guard | None = None, owner: Owner | None = None

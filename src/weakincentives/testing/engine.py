@@ -10,7 +10,7 @@ from ..adapters.tool_executor import ToolExecutor
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult
 from ..resources import ResourceRegistry
-from ..runtime import ToolCall, ToolReply
+from ..runtime import Ledger, ToolCall, ToolReply
 from ..serde import dump_json
 from ..session import Session
 
@@ -63,6 +63,7 @@ def execute_tool(
     session: Session | None = None,
     resources: Mapping[Any, object] | ResourceRegistry | None = None,
     policies: Iterable[ToolPolicy] = (),
+    effect_ledger: Ledger | None = None,
     call_id: str = "call_1",
 ) -> ToolReply: ...
 def execute_tool(
@@ -72,12 +73,16 @@ def execute_tool(
     session: Session | None = None,
     resources: Mapping[Any, object] | ResourceRegistry | None = None,
     policies: Iterable[ToolPolicy] = (),
+    effect_ledger: Ledger | None = None,
     call_id: str = "call_1",
 ) -> ToolReply:
     """One call through the whole engine: parsed, asked, undone when it fails, recorded in the session.
 
-    The arguments are params, a mapping, JSON text, or None for a tool without parameters. A call that an adapter in
-    manual mode handed out runs where it was asked for; `SessionError` when `session` is another one.
+    The arguments are params, a mapping, JSON text, or None for a tool without parameters. With an `effect_ledger` an
+    idempotent tool runs once per key over all calls that share it; without one, over those of the session.
+
+    A call that an adapter in manual mode handed out runs where it was asked for; `SessionError` when `session` is
+    another one.
     """
     if isinstance(tool, OpenCall):
         return tool.execute(session=session)
@@ -88,7 +93,8 @@ def execute_tool(
     prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="testing", key="execute-tool", sections=[section]))
     if resources is not None:
         prompt = prompt.bind(resources=resources)
-    with ToolExecutor(prompt=prompt, session=make_session() if session is None else session) as executor:
+    session = make_session() if session is None else session
+    with ToolExecutor(prompt=prompt, session=session, effect_ledger=effect_ledger) as executor:
         return executor.execute(ToolCall(call_id, tool.name, text))
 
 
