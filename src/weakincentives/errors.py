@@ -139,11 +139,17 @@ class DeadlineExceededError(WinkError):
 
 
 class BudgetExceededError(WinkError):
-    """The token budget is used up. `dimension` names the limit that was hit."""
+    """The token budget is used up.
 
-    def __init__(self, message: str, *, dimension: str | None = None) -> None:
+    Attributes:
+        dimension: the limit that was hit: "total", "input" or "output".
+        consumed: what was spent, a `TokenUsage`.
+    """
+
+    def __init__(self, message: str, *, dimension: str | None = None, consumed: Any = None) -> None:
         super().__init__(message)
         self.dimension = dimension
+        self.consumed = consumed
 
 
 class ContractError(WinkError, AssertionError):

@@ -104,7 +104,8 @@ class ProviderAdapter(ABC):
             session: where state and events go.
             deadline: when it must be over.
             budget: the tokens it may spend.
-            budget_tracker: the same, counted together with other evaluations; it wins over `budget`.
+            budget_tracker: the same, counted together with other evaluations. Both hold, and so does a
+                `BudgetTracker` among the prompt's resources.
             effect_ledger: where idempotent calls are remembered.
             heartbeat: beats before every request and after every call.
             run_context: correlation ids for events and handlers.

@@ -131,6 +131,7 @@ class Evaluation(Generic[OutputT]):
             if not self._turns:
                 await self._begin(mode)
                 await mode.enter(self.executor)
+                self._limits.count_in(self.executor.budget_tracker)
             else:
                 self.executor.take_signals()
             while True:

@@ -150,6 +150,7 @@ class Conversation(Generic[OutputT]):
             await self._begin()
             self._limits.check(self._prompt.name)
             await self._executor.__aenter__()
+            self._limits.count_in(self._executor.budget_tracker)
             async with timer:
                 response = await self._converse()
         except BaseException as error:
