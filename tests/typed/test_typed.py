@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.typed import decorated
+from tests.typed import decorated, evaluated
 
 HERE = Path(__file__).parent
-PROGRAMS = {"decorated": decorated.main}
+PROGRAMS = {"decorated": decorated.main, "evaluated": evaluated.main}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -382,9 +382,7 @@ class Evaluation(Generic[OutputT]):
                     reply = reply._replace(text=text, is_error=False)
             self._add_answer(reply)
 
-    def _response(
-        self, turn: ModelTurn, output: OutputT | None, calls: tuple[OpenCall, ...] = ()
-    ) -> PromptResponse[OutputT]:
+    def _response(self, turn: ModelTurn, output: Any, calls: tuple[OpenCall, ...] = ()) -> PromptResponse[OutputT]:
         reason: StopReason = "tool_use" if calls else turn.stop_reason
         history = self._transcript.history()
         name = self._prompt.name

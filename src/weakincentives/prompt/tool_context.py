@@ -11,6 +11,7 @@ from ..filesystem import Filesystem
 from ..resources import Resolver, ResourceRegistry
 from ..run_context import Heartbeat, RunContext
 from ..session import Session, SessionProtocol
+from .context_resources import usable
 from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
 
 _NO_RESOURCES = ResourceRegistry()
@@ -38,7 +39,7 @@ class ContextFields:
     prompt: PromptProtocol[Any] | None
     rendered_prompt: RenderedPromptProtocol[Any] | None
     adapter: ProviderAdapterProtocol[Any] | None
-    session: SessionProtocol
+    session: Session
     deadline: Deadline | None
     resources: Resolver
     heartbeat: Heartbeat | None
@@ -80,7 +81,8 @@ class ToolContext(ContextFields):
         adapter: who talks to the model.
         session: the state, by type; `session.dispatcher` is where events are published.
         deadline: when the run must be over.
-        resources: what was bound for handlers, by type.
+        resources: what was bound for handlers, by type. A registry that is passed here is opened when it is first
+            used, and what its providers build stays open: `weakincentives.testing.make_context` can close it.
         heartbeat: see `beat`.
         run_context: the run's correlation ids.
         call_id: the model's id of this call.
@@ -119,6 +121,8 @@ class ToolContext(ContextFields):
         self.adapter = adapter
         self.session = Session() if session is None else session
         self.deadline = deadline
+        if isinstance(resources, ResourceRegistry):
+            resources = usable(resources)
         self.resources = _NO_RESOURCES if resources is None else resources
         self.heartbeat = heartbeat
         self.run_context = run_context

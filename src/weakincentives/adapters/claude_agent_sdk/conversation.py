@@ -429,7 +429,7 @@ class Conversation(Generic[OutputT]):
         if result.is_error or result.subtype != "success":
             raise self._error(_service_problem(result), "request")
         text = result.result or ""
-        output: OutputT | None = None
+        output: Any = None
         if self._prompt.structured_output is not None or self._prompt.output_type is str:
             try:
                 output = self._prompt.parse_output(text)
