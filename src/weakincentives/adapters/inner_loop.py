@@ -269,7 +269,9 @@ class Evaluation(Generic[OutputT]):
             return
         for reply in replies:
             if reply.outcome == "deadline":
-                raise self._error(reply.message, "deadline")
+                error = self._error(reply.message, "deadline")
+                error.tool_name = next((call.name for call in calls if call.id == reply.call_id), None)
+                raise error
 
     def _call_started(self, call: ToolCall) -> None:
         if self._teller.on_event is not None:
