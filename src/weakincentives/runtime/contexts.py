@@ -243,9 +243,9 @@ def call_context(
 def _scope_of(run: Run) -> ToolScope:
     """The resources of a call; the run's tracker is among them, bound or passed."""
     tracker = run.budget_tracker
-    return (
-        run.resources.tool_scope() if tracker is None else run.resources.tool_scope(overrides={BudgetTracker: tracker})
-    )
+    if tracker is None:
+        return run.resources.tool_scope()
+    return run.resources.tool_scope(overrides={BudgetTracker: tracker})
 
 
 _new = object.__new__
