@@ -9,12 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adapters import ToolExecutor
     from .budget import Budget, BudgetTracker, TokenUsage
     from .deadlines import Deadline
     from .errors import ParseError, ToolValidationError, WinkError
-    from .prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, tool
+    from .filesystem import Filesystem, InMemoryFilesystem
+    from .prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolInvoked, tool
     from .results import ToolResult
     from .run_context import Heartbeat, RunContext
+    from .runtime import MainLoop, ToolCall
     from .serde import dump, parse, schema
     from .session import Session
 
@@ -24,7 +27,10 @@ _HOMES = {
     "Budget": "budget",
     "BudgetTracker": "budget",
     "Deadline": "deadlines",
+    "Filesystem": "filesystem",
     "Heartbeat": "run_context",
+    "InMemoryFilesystem": "filesystem",
+    "MainLoop": "runtime",
     "MarkdownSection": "prompt",
     "ParseError": "errors",
     "Prompt": "prompt",
@@ -33,7 +39,10 @@ _HOMES = {
     "Session": "session",
     "TokenUsage": "budget",
     "Tool": "prompt",
+    "ToolCall": "runtime",
     "ToolContext": "prompt",
+    "ToolExecutor": "adapters",
+    "ToolInvoked": "prompt",
     "ToolResult": "results",
     "ToolValidationError": "errors",
     "WinkError": "errors",
@@ -60,7 +69,10 @@ __all__ = [
     "Budget",
     "BudgetTracker",
     "Deadline",
+    "Filesystem",
     "Heartbeat",
+    "InMemoryFilesystem",
+    "MainLoop",
     "MarkdownSection",
     "ParseError",
     "Prompt",
@@ -69,7 +81,10 @@ __all__ = [
     "Session",
     "TokenUsage",
     "Tool",
+    "ToolCall",
     "ToolContext",
+    "ToolExecutor",
+    "ToolInvoked",
     "ToolResult",
     "ToolValidationError",
     "WinkError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from threading import Lock
 
@@ -66,6 +66,10 @@ class BudgetTracker:
     Usage is recorded under a key (one evaluation, say): a later record under the same key replaces the earlier
     one, so cumulative figures from a provider are not counted twice.
 
+    Args:
+        within: trackers of wider budgets. What is recorded here counts there as well, and a limit that is passed there
+            is passed here.
+
     >>> tracker = BudgetTracker(Budget(max_total_tokens=100))
     >>> tracker.record("turn-1", TokenUsage(input=80, output=30))
     >>> tracker.consumed.total
@@ -76,8 +80,9 @@ class BudgetTracker:
     weakincentives.errors.BudgetExceededError: The budget of 100 total tokens is used up: 110 spent.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, *, within: Iterable[BudgetTracker] = ()) -> None:
         self.budget = budget
+        self._within = tuple(within)
         self._lock = Lock()
         self._spent: dict[str, TokenUsage] = {}
         self._total = TokenUsage()
@@ -88,11 +93,19 @@ class BudgetTracker:
             before = self._spent.get(key)
             self._spent[key] = usage
             self._total = self._total + usage if before is None else sum(self._spent.values(), TokenUsage())
+        for tracker in self._within:
+            tracker.record(key, usage)
 
     @property
     def consumed(self) -> TokenUsage:
         """What all keys have spent together."""
         return self._total
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The earliest deadline, of its own budget and of those it is within."""
+        given = (self.budget.deadline, *(tracker.deadline for tracker in self._within))
+        return min((each for each in given if each is not None), key=lambda each: each.expires_at, default=None)
 
     @property
     def by_key(self) -> Mapping[str, TokenUsage]:
@@ -112,8 +125,23 @@ class BudgetTracker:
         ):
             if limit is not None and used > limit:
                 raise BudgetExceededError(
-                    f"The budget of {limit} {dimension} tokens is used up: {used} spent.", dimension=dimension
+                    f"The budget of {limit} {dimension} tokens is used up: {used} spent.",
+                    dimension=dimension,
+                    consumed=spent,
                 )
+        for tracker in self._within:
+            tracker.check()
 
 
-__all__ = ["Budget", "BudgetTracker", "TokenUsage"]
+def counted_in(budget: Budget | None, *trackers: BudgetTracker | None) -> BudgetTracker | None:
+    """One tracker that counts in all of these and stops for each of them; None when there is nothing to count for.
+
+    A single tracker is that tracker itself. A budget has a tracker of its own, within the others.
+    """
+    known = list(dict.fromkeys(tracker for tracker in trackers if tracker is not None))
+    if budget is None and len(known) < 2:
+        return known[0] if known else None
+    return BudgetTracker(known[0].budget if budget is None else budget, within=known)
+
+
+__all__ = ["Budget", "BudgetTracker", "TokenUsage", "counted_in"]

@@ -21,6 +21,7 @@
     |-- LedgerError                    the effect ledger cannot do its work
     |   `-- LeaseLostError             somebody else holds the call now; nothing was recorded
     |-- SessionError
+    |   |-- DispatchError              subscribers raised; from `DispatchResult.raise_if_errors()`
     |   |-- ReducerError               a reducer raised; nothing of its dispatch was applied
     |   |-- SessionBusyError           a call that cannot go on by itself holds what is needed
     |   |-- SnapshotError              a snapshot that cannot be restored here
@@ -95,13 +96,19 @@ class PromptRenderError(_DeclarationError):
 class PromptEvaluationError(PromptError):
     """The evaluation ended without an answer.
 
-    `phase` says where: "request", "response", "tool", "budget", "deadline".
+    Attributes:
+        prompt_name: the prompt that was evaluated.
+        phase: where it ended: "request", "response", "tool", "budget", "deadline".
+        tool_name: the tool in whose call it ended, or None.
     """
 
-    def __init__(self, message: str, *, prompt_name: str | None = None, phase: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, prompt_name: str | None = None, phase: str | None = None, tool_name: str | None = None
+    ) -> None:
         super().__init__(message)
         self.prompt_name = prompt_name
         self.phase = phase
+        self.tool_name = tool_name
 
 
 class ToolError(WinkError):
@@ -139,11 +146,17 @@ class DeadlineExceededError(WinkError):
 
 
 class BudgetExceededError(WinkError):
-    """The token budget is used up. `dimension` names the limit that was hit."""
+    """The token budget is used up.
 
-    def __init__(self, message: str, *, dimension: str | None = None) -> None:
+    Attributes:
+        dimension: the limit that was hit: "total", "input" or "output".
+        consumed: what was spent, a `TokenUsage`.
+    """
+
+    def __init__(self, message: str, *, dimension: str | None = None, consumed: Any = None) -> None:
         super().__init__(message)
         self.dimension = dimension
+        self.consumed = consumed
 
 
 class ContractError(WinkError, AssertionError):
@@ -191,11 +204,17 @@ class ReadOnlyError(WinkError, PermissionError):
 
 
 class RollbackError(WinkError):
-    """Participants could not be restored; all others were. `causes` holds one error each."""
+    """Participants could not be restored; all others were.
 
-    def __init__(self, message: str, *, causes: Mapping[str, BaseException]) -> None:
+    Attributes:
+        causes: one error for each of them, by its name.
+        tool_name: the tool whose call could not be undone, or None where it was no call.
+    """
+
+    def __init__(self, message: str, *, causes: Mapping[str, BaseException], tool_name: str | None = None) -> None:
         super().__init__(message)
         self.causes = dict(causes)
+        self.tool_name = tool_name
 
 
 class LedgerError(WinkError):
@@ -211,6 +230,14 @@ class LeaseLostError(LedgerError):
 
 class SessionError(WinkError):
     """Something about a session's state."""
+
+
+class DispatchError(SessionError):
+    """Subscribers raised. `causes` holds what each of them raised, in the order in which they ran."""
+
+    def __init__(self, message: str, *, causes: Sequence[Exception] = ()) -> None:
+        super().__init__(message)
+        self.causes = tuple(causes)
 
 
 class ReducerError(SessionError):
@@ -242,7 +269,14 @@ class DuplicateBindingError(ResourceError):
 
 
 class ResourceCycleError(ResourceError):
-    """Providers need one another; the message shows the path."""
+    """Providers need one another; the message shows the path.
+
+    `cycle` holds the types along the circle, each needed by the one before it; the first is also the last.
+    """
+
+    def __init__(self, message: str, *, cycle: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.cycle = tuple(cycle)
 
 
 class ResourceScopeError(ResourceError):
@@ -286,6 +320,7 @@ __all__ = [
     "ConflictError",
     "ContractError",
     "DeadlineExceededError",
+    "DispatchError",
     "DuplicateBindingError",
     "Failure",
     "FilesystemError",

@@ -404,6 +404,23 @@ def test_manual_mode_works_in_async_code() -> None:
     assert shop.notes == ["1"]
 
 
+def test_every_adapter_is_a_context_manager() -> None:
+    """Leaving it ends the open conversations of manual mode: their calls are recorded, their resources closed."""
+    shop = Workshop()
+    with ScriptedAdapter(call("write", path="1"), say("New."), manual=True) as adapter:
+        assert adapter.evaluate(shop.prompt, shop.session).tool_calls
+        assert shop.prompt.resources.is_open
+    assert not shop.prompt.resources.is_open
+    assert shop.outcomes == [("write", "cancelled")]
+    assert adapter.evaluate(shop.prompt, shop.session).text == "New."  # it can be used again
+
+    async def main() -> str:
+        async with ScriptedAdapter(say("Hello.")) as other:
+            return (await other.aevaluate(Workshop().prompt, Session())).text
+
+    assert asyncio.run(main()) == "Hello."
+
+
 def test_between_the_steps_of_manual_mode_signals_are_the_callers() -> None:
     """The conversation stays open there, but it is the caller's program that runs."""
     shop = Workshop()

@@ -23,6 +23,8 @@ from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.adapters.sdk import retry_after
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
+from weakincentives.prompt import MarkdownSection, Prompt, ToolExample, tool
+from weakincentives.session import Session
 from weakincentives.testing import call, say
 from weakincentives.testing.adapters import Workshop, assert_no_orphans
 
@@ -236,3 +238,25 @@ def test_connections_end_with_an_adapter_that_is_dropped(wire: str, in_a_cycle: 
         assert [str(warning.message) for warning in seen if warning.category is ResourceWarning] == []
         left = client()
         assert left is None or left.is_closed()
+
+
+@every_wire
+def test_guidance_follows_the_description(wire: str) -> None:
+    """Whatever the wire calls it, the model reads description, guidance and examples in one text."""
+
+    def double(params: int) -> int:
+        """Double a number.
+
+        Never call it for 0.
+        """
+        return params * 2
+
+    made = tool(double)
+    assert made.params_type is not None
+    example = ToolExample("Once", made.params_type(params=1), 2)
+    prompt = Prompt(name="maths", sections=[MarkdownSection(title="T", tools=[made.replace(examples=[example])])])
+    with connected(wire, say("Done.")) as (adapter, server):
+        adapter.evaluate(prompt, Session())
+    (sent,) = server.received[0].body["tools"]
+    text = sent.get("function", sent)["description"]
+    assert text == 'Double a number.\n\nNever call it for 0.\n\nExamples:\n- Once: {"params": 1} -> 2'

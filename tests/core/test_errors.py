@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from weakincentives import errors
+from weakincentives.budget import TokenUsage
 from weakincentives.errors import (
     BudgetExceededError,
+    DispatchError,
     Failure,
     ParseError,
     PromptEvaluationError,
     PromptRenderError,
     PromptValidationError,
+    ResourceCycleError,
     RollbackError,
     VisibilityExpansionRequired,
     WinkError,
@@ -35,9 +38,12 @@ SAMPLES: list[WinkError] = [
     PromptRenderError("m", section_path=["a"]),
     PromptEvaluationError("m", prompt_name="p", phase="tool"),
     VisibilityExpansionRequired("m", section_keys=["a.b"], reason="r"),
-    BudgetExceededError("m", dimension="total"),
+    BudgetExceededError("m", dimension="total", consumed=TokenUsage(input=3)),
+    PromptEvaluationError("m", prompt_name="p", phase="deadline", tool_name="t"),
+    ResourceCycleError("m", cycle=(Params, int, Params)),
+    DispatchError("m", causes=[ValueError("x")]),
     ParseError([Failure("a.b", "wrong", "type integer", "null")]),
-    RollbackError("m", causes={"files": OSError("disk")}),
+    RollbackError("m", causes={"files": OSError("disk")}, tool_name="t"),
 ]
 
 

@@ -14,6 +14,7 @@ from tests.mutants import (
     private_mutants,
     server_mutants,
     session_mutants,
+    tool_mutants,
     work_mutants,
 )
 from tests.mutants.mutant import Mutant
@@ -26,6 +27,7 @@ MUTANTS = [
     *interrupt_mutants.MUTANTS,
     *private_mutants.MUTANTS,
     *session_mutants.MUTANTS,
+    *tool_mutants.MUTANTS,
     *work_mutants.MUTANTS,
     # Transactions.
     Mutant(

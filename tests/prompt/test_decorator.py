@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -7,7 +10,7 @@ import pytest
 from pydantic import Field
 
 from weakincentives.errors import ParseError, PromptValidationError
-from weakincentives.prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult, tool
+from weakincentives.prompt import FunctionTool, Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult, tool
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def get_weather(
     """Look up the weather
     of a city.
 
-    More words that the model does not read.
+    Call it before you pack.
 
     Args:
         city: Which city,
@@ -61,7 +64,7 @@ def run(made: Tool[Any, Any], arguments: Any) -> ToolResult[Any]:
 
 
 def test_a_function_becomes_a_tool() -> None:
-    """Its name, the first paragraph of its docstring and its return annotation are the tool's."""
+    """Its name, its docstring and its return annotation are the tool's."""
     assert isinstance(get_weather, Tool)
     assert get_weather.name == "get_weather"
     assert get_weather.description == "Look up the weather of a city."
@@ -153,7 +156,8 @@ def test_context_is_known_by_name_or_type() -> None:
     assert run(by_argument, {"context": "here"}).value == "here"
     namespace: dict[str, Any] = {}
     exec('def by_name(*, context) -> str:\n    "By name."\n    return type(context).__name__', namespace)
-    assert run(tool(namespace["by_name"]), "{}").value == "ToolContext"
+    by_name: Callable[[object], str] = namespace["by_name"]
+    assert run(tool(by_name), "{}").value == "ToolContext"
 
 
 def test_no_parameters_no_params() -> None:
@@ -194,7 +198,8 @@ def test_results_pass_through() -> None:
     """A ToolResult that a function returns is left alone, bare annotations included."""
     namespace: dict[str, Any] = {"ToolResult": ToolResult}
     exec('def fail(why: str) -> ToolResult:\n    "Fail."\n    return ToolResult.error(why)', namespace)
-    made = tool(namespace["fail"])
+    fail: Callable[[str], ToolResult[Any]] = namespace["fail"]
+    made = tool(fail)
     assert made.result_type is Any
     assert run(made, {"why": "no"}) == ToolResult.error("no")
 
@@ -281,3 +286,118 @@ def test_sphinx_descriptions_are_read_too() -> None:
     """`:param name:` lines describe parameters as `Args:` does."""
     properties = described.schema()["properties"]
     assert [properties[name]["description"] for name in ("one", "two")] == ["The one.", "The two, on two lines."]
+
+
+def test_the_rest_of_the_docstring_is_guidance() -> None:
+    """Everything below the first paragraph, but for what the schema says of the parameters and the context's line."""
+    assert get_weather.description == "Look up the weather of a city."
+    assert get_weather.guidance == "Call it before you pack.\n\nReturns:\n    The weather."
+    assert described.guidance == ":returns: Both."
+
+
+def test_a_line_that_reaches_no_schema_stays_guidance() -> None:
+    """Nothing is lost: not a line on a parameter that `Annotated` describes, nor one on a parameter that is none."""
+
+    @tool
+    def mix(left: Annotated[int, "One"], right: int) -> int:
+        """Mix.
+
+        Args:
+            left: Never 7,
+              nor 8.
+            right: Two.
+            wrong: Who?
+
+        Last words.
+        """
+        return left + right
+
+    assert mix.schema()["properties"]["left"]["description"] == "One"
+    assert mix.guidance == "Args:\n    left: Never 7,\n      nor 8.\n    wrong: Who?\n\nLast words."
+
+
+def test_params_of_the_functions_own_are_described_by_their_type() -> None:
+    """A line on `params` tells the model nothing, since there is no such argument."""
+
+    @tool
+    def find(params: Query, *, context: ToolContext) -> str:
+        """Find.
+
+        Args:
+            params: The query.
+            context: The context.
+        """
+        return params.text
+
+    assert find.guidance is None
+
+
+def test_what_is_passed_replaces_its_part_of_the_docstring() -> None:
+    """`description=` the first paragraph, `guidance=` the rest; an empty guidance is none."""
+
+    def shout(text: str) -> str:
+        """Shout.
+
+        Not at night.
+        """
+        return text.upper()
+
+    assert (tool(shout).description, tool(shout).guidance) == ("Shout.", "Not at night.")
+    other = tool(description="Cry.")(shout)
+    assert (other.description, other.guidance) == ("Cry.", "Not at night.")
+    other = tool(guidance="At noon.")(shout)
+    assert (other.description, other.guidance) == ("Shout.", "At noon.")
+    assert tool(guidance="")(shout).guidance is None
+
+
+def test_a_long_first_paragraph_is_refused() -> None:
+    """Nothing is cut: the error says where the rest belongs."""
+
+    def long(text: str) -> str:
+        return text
+
+    long.__doc__ = "Words. " * 40
+    with pytest.raises(PromptValidationError, match=r"at most 200 .*further paragraphs, up to 4,000"):
+        tool(long)
+    long.__doc__ = "Words.\n\n" + "w" * 4001
+    with pytest.raises(PromptValidationError, match="guidance has 4,001 characters"):
+        tool(long)
+    long.__doc__ = "w" * 200 + "\n   \n\t\n" + "w" * 4000
+    assert tool(long).guidance == "w" * 4000
+
+
+def test_a_tool_can_still_be_called_as_the_function() -> None:
+    """Directly, with its own parameters and result: no parsing, no wrapping, no transaction."""
+    assert get_weather("Bern", tags=["wet"], context=ToolContext()) == Weather("Bern", 2.0)
+    assert described(1) == 3
+    with pytest.raises(TypeError):
+        described("1", "2", "3")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    assert list(inspect.signature(described).parameters) == ["one", "two"]
+    assert isinstance(described, FunctionTool)
+    assert described.function.__name__ == "described"
+
+
+def test_async_functions_are_awaited_as_ever() -> None:
+    """Calling the tool of an `async def` gives its coroutine."""
+
+    @tool
+    async def later(text: str) -> str:
+        """Later."""
+        return text
+
+    assert asyncio.run(later("x")) == "x"
+
+
+def test_a_changed_tool_is_still_the_function() -> None:
+    """Other words or limits leave it callable; with another handler it is a tool like any other."""
+    renamed = described.replace(name="other")
+    assert isinstance(renamed, FunctionTool)
+    assert (renamed.name, renamed(one=1, two=1), renamed.guidance) == ("other", 2, ":returns: Both.")
+    reworded = described.with_descriptions("Said otherwise.", {"one": "First"})
+    assert isinstance(reworded, FunctionTool)
+    assert reworded.schema()["properties"]["one"]["description"] == "First"
+
+    def other(params: Any) -> ToolResult[int]:
+        return ToolResult.ok(7)
+
+    assert type(described.replace(handler=other)) is Tool

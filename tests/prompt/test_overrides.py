@@ -149,6 +149,19 @@ def test_a_changed_parameter_makes_a_tool_override_stale(
     assert "tool 'search'" in caplog.text
 
 
+def test_changed_guidance_makes_a_tool_override_stale(
+    store: LocalPromptOverridesStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guidance is the author's alone, and words that fitted the old one may not fit the new one."""
+    plain = Prompt(template())
+    store.upsert(plain.descriptor, override(plain, tool=ToolOverride("", "Words.")))
+    (old,) = plain.tools()
+    assert Prompt(template(), overrides_store=store).tools()[0].description == "Words."
+    changed = template(search=old.replace(guidance="Only at night."))
+    assert Prompt(changed, overrides_store=store).tools()[0].description == "Search the index."
+    assert "tool 'search'" in caplog.text
+
+
 def test_what_is_gone_or_closed_is_ignored_with_a_warning(
     store: LocalPromptOverridesStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

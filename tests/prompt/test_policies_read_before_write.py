@@ -141,7 +141,7 @@ def test_a_second_write_that_was_undone_leaves_the_first_known(context: ToolCont
 
 def test_what_the_model_wrote_is_its_sessions_alone(context: ToolContext, fs: InMemoryFilesystem) -> None:
     """Another session, also one with the same id, and one that was reset, must read it; a fork knows it."""
-    session = cast(Session, context.session)
+    session = context.session
     resources = ResourceRegistry.build({Filesystem: fs})
     fs.write("new.txt", "mine")
     policy.on_result("write_file", File("new.txt"), OK, context)
@@ -185,7 +185,7 @@ def test_what_was_seen_is_undone_with_the_call(context: ToolContext) -> None:
 def test_what_was_seen_is_saved_with_the_session(context: ToolContext, fs: InMemoryFilesystem) -> None:
     """A loaded session still knows it."""
     read(context)
-    session = cast(Session, context.session)
+    session = context.session
     loaded = Session.from_json(session.to_json(), types=[SeenFiles])
     assert SeenFiles.of(loaded).knows("/workspace/config.json", fs)
     assert not SeenFiles.of(loaded).knows("other", fs)

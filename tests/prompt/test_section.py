@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,6 +111,34 @@ def test_other_dollar_signs_are_text() -> None:
     assert body("$$${audience}$$", Guidance("x")) == "$x$"
 
 
+@dataclass(frozen=True)
+class Shouting:
+    NAME: str
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        (lambda: MarkdownSection(title="T", key="t", template="For $audience, please."), "audience"),
+        (lambda: MarkdownSection[Shouting](title="T", key="t", template="Hello $NAME."), "NAME"),
+    ],
+)
+def test_a_bare_name_is_a_warning(section: Callable[[], Section[Any]], name: str) -> None:
+    """`$name` is text, but was hardly meant as such: the warning says so, at the line that made the section."""
+    with pytest.warns(UserWarning, match=rf"section 't', \${name} is text .* Write \$\{{{name}\}}") as caught:
+        made = section()
+    assert caught[0].filename == __file__
+    assert made.body is not None
+    assert f"${name}" in made.body.source
+
+
+def test_what_cannot_be_a_placeholder_is_no_warning() -> None:
+    """Prices, shell variables in capitals, escaped dollars and real placeholders."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert body("$5 $HOME $_ $$name $${name} ${audience}", Guidance("x")) == "$5 $HOME $_ $name ${name} x"
+
+
 def test_values_are_never_expanded_again() -> None:
     """A value that looks like a placeholder or an escape stays as it is."""
     assert body("${audience} ${words}", Guidance("${words} $$ ${audience}", words=5)) == "${words} $$ ${audience} 5"
@@ -122,6 +151,7 @@ def test_any_value_comes_out_as_it_went_in(value: str, tail: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("${}a_ \n1x")))
+@pytest.mark.filterwarnings("ignore:In the template:UserWarning")
 def test_any_template_is_filled_or_refused(template: str) -> None:
     """No template crashes: it renders, or is refused with the section's path."""
     refusal: PromptValidationError | None = None

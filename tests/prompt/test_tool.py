@@ -571,3 +571,16 @@ def test_idempotency_keys_must_be_fields_of_the_params() -> None:
     assert build((Typed, str), idempotency=good).idempotency is good
     assert build((Model, str), idempotency=good).idempotency is good
     assert "must be an IdempotencyConfig" in str(refusal(lambda: build(idempotency="auto")))
+
+
+def test_guidance_is_longer_advice() -> None:
+    """Up to 4,000 characters, stripped; an empty one is none, and `replace` keeps it."""
+    tool = build(guidance="  Ask for one at a time. \n")
+    assert tool.guidance == "Ask for one at a time."
+    assert tool.replace(name="other").guidance == tool.guidance
+    assert tool.with_descriptions("Get.").guidance == tool.guidance
+    assert build(guidance=" ").guidance is build().guidance is None
+    assert build(guidance="g" * 4000).guidance == "g" * 4000
+    assert "guidance has 4,001 characters, at most 4,000" in str(refusal(lambda: build(guidance="g" * 4001)))
+    assert "guidance must be text, got int" in str(refusal(lambda: build(guidance=3)))
+    assert "goes into guidance=" in str(refusal(lambda: build(description="d" * 201)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import inspect
 from datetime import timedelta
 from typing import Any
 
@@ -7,13 +9,16 @@ import pytest
 
 from weakincentives.budget import Budget, BudgetTracker
 from weakincentives.deadlines import Deadline
-from weakincentives.errors import UnboundResourceError
+from weakincentives.errors import StaleCallError, UnboundResourceError
 from weakincentives.filesystem import Filesystem
 from weakincentives.filesystem.memory import InMemoryFilesystem
-from weakincentives.prompt import SessionProtocol, ToolContext
+from weakincentives.prompt import IdempotencyConfig, SessionProtocol, Tool, ToolContext, ToolResult
+from weakincentives.prompt.tool_context import ContextChanges
 from weakincentives.resources import ResourceRegistry
 from weakincentives.run_context import Heartbeat, RunContext
+from weakincentives.runtime import EffectLedger
 from weakincentives.session import Session
+from weakincentives.testing import execute_tool
 
 
 class Client:
@@ -84,3 +89,94 @@ def test_contexts_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         del context.session
     assert type(context) is ToolContext
+
+
+def test_a_replaced_context_keeps_all_else() -> None:
+    """`replace` changes what it is told and takes everything else over; the first context stays as it was."""
+    first = ToolContext(call_id="c1", tool_name="deploy", heartbeat=Heartbeat(), run_context=RunContext())
+    second = first.replace(tool_name="check", session=Session())
+    assert (second.call_id, second.tool_name, second.run_context) == ("c1", "check", first.run_context)
+    assert second.session is not first.session
+    assert first.tool_name == "deploy"
+    assert first.replace().session is first.session
+    assert first.replace(tool_name=None).tool_name is None
+    unknown: Any = {"tools": 1}
+    with pytest.raises(TypeError, match="no field 'tools'"):
+        first.replace(**unknown)
+
+
+def test_every_argument_can_be_replaced() -> None:
+    """What the constructor takes, `replace` takes."""
+    taken = set(inspect.signature(ToolContext.__new__).parameters) - {"cls"}
+    assert taken == ContextChanges.__optional_keys__
+    for name in taken:
+        change: Any = {name: None}
+        assert isinstance(ToolContext().replace(**change), ToolContext)
+
+
+@pytest.mark.skipif(not hasattr(copy, "replace"), reason="copy.replace is new in Python 3.13")
+def test_copy_replace_works() -> None:
+    """The standard library's way to change a frozen value."""
+    replace: Any = vars(copy)["replace"]
+    assert replace(ToolContext(), call_id="c2").call_id == "c2"
+
+
+def test_a_replaced_context_beats_for_both() -> None:
+    """The first context's heartbeat goes on; another one is beaten too, the same one once."""
+    first, other = Heartbeat(), Heartbeat()
+    context = ToolContext(heartbeat=first)
+    context.replace(call_id="c").beat()
+    assert first.count == 1
+    context.replace(heartbeat=other).replace(tool_name="x").beat()
+    assert (first.count, other.count) == (2, 1)
+    context.replace(heartbeat=None).beat()
+    assert first.count == 3
+
+
+def test_a_context_prints_like_a_dataclass() -> None:
+    """The fields that are set, by name and in order; a long value is cut, a resource never shown."""
+    text = repr(ToolContext(call_id="c1", tool_name="t" * 1000, resources=ResourceRegistry.build({str: "password"})))
+    assert text.startswith("ToolContext(session=<Session ")
+    assert "resources=ResourceRegistry(str), call_id='c1', tool_name='ttt" in text
+    assert "password" not in text
+    assert "None" not in text
+    assert len(text) < 500
+
+
+def test_the_context_of_a_running_call_can_be_replaced() -> None:
+    """Its handles end with the call, its heartbeat too, and it prints like any other."""
+    kept: list[ToolContext] = []
+
+    def look(params: None, *, context: ToolContext) -> ToolResult[int]:
+        other = context.replace(tool_name="other")
+        assert repr(other).startswith("ToolContext(prompt=<Prompt ")
+        assert "tool_name='look'" in repr(context)
+        other.session[int].append(1)
+        other.beat()
+        assert (other.call_id, other.tool_name) == (context.call_id, "other")
+        kept.append(other)
+        return ToolResult.ok(1)
+
+    session = Session()
+    assert execute_tool(Tool[None, int](name="look", description="Look.", handler=look), session=session).success
+    assert session[int].latest() == 1
+    with pytest.raises(StaleCallError):
+        kept[0].session[int].append(2)
+    with pytest.raises(StaleCallError):
+        kept[0].beat()
+
+
+def test_a_replaced_context_keeps_the_claim() -> None:
+    """An idempotent call has its fencing token and key in every context made of its own."""
+    seen: list[Any] = []
+
+    def pay(params: None, *, context: ToolContext) -> ToolResult[None]:
+        other = context.replace(deadline=None)
+        seen.append((other.fencing_token, other.idempotency_key))
+        seen.append((context.fencing_token, context.idempotency_key))
+        return ToolResult.ok(None)
+
+    paying = Tool[None, None](name="pay", description="Pay.", handler=pay, idempotency=IdempotencyConfig())
+    assert execute_tool(paying, effect_ledger=EffectLedger()).success
+    assert seen[0] == seen[1]
+    assert seen[0][0] is not None

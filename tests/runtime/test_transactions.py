@@ -215,7 +215,7 @@ def test_a_transaction_inside_a_handler() -> None:
     """A handler may try something in a transaction of its own, with its own session and resources, and go on."""
 
     def try_it(params: Go, *, context: ToolContext) -> ToolResult[Any]:
-        session = cast(Session, context.session)
+        session = context.session
         with transaction(session, context.resources, validate=lambda: False):
             change(context)
         assert texts(session) == ["before"]

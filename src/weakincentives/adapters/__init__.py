@@ -4,6 +4,15 @@ Adapters of providers are in modules of their own (`weakincentives.adapters.open
 before it is needed.
 """
 
+from ..errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    PromptEvaluationError,
+    PromptRenderError,
+    RollbackError,
+    SessionError,
+    VisibilityExpansionRequired,
+)
 from .core import ProviderAdapter
 from .exchange import ModelRequest, ModelTurn, StopReason
 from .failures import RequestFailed
@@ -26,20 +35,26 @@ from .transcript import AnswerMessage, CallMessage, History, ModelMessage, UserM
 
 __all__ = [
     "AnswerMessage",
+    "BudgetExceededError",
     "CallFinished",
     "CallMessage",
     "CallStarted",
+    "DeadlineExceededError",
     "History",
     "ModelMessage",
     "ModelRequest",
     "ModelTurn",
     "OpenCall",
     "ProgressEvent",
+    "PromptEvaluationError",
+    "PromptRenderError",
     "PromptResponse",
     "ProviderAdapter",
     "RequestFailed",
     "Retrying",
+    "RollbackError",
     "SectionsOpened",
+    "SessionError",
     "StopReason",
     "TextDelta",
     "Throttle",
@@ -48,5 +63,6 @@ __all__ = [
     "ToolSpec",
     "TurnStarted",
     "UserMessage",
+    "VisibilityExpansionRequired",
     "history_of",
 ]

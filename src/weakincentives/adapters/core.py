@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from ..budget import Budget, BudgetTracker
 from ..deadlines import Deadline
@@ -104,7 +104,8 @@ class ProviderAdapter(ABC):
             session: where state and events go.
             deadline: when it must be over.
             budget: the tokens it may spend.
-            budget_tracker: the same, counted together with other evaluations; it wins over `budget`.
+            budget_tracker: the same, counted together with other evaluations. Both hold, and so does a
+                `BudgetTracker` among the prompt's resources.
             effect_ledger: where idempotent calls are remembered.
             heartbeat: beats before every request and after every call.
             run_context: correlation ids for events and handlers.
@@ -150,6 +151,32 @@ class ProviderAdapter(ABC):
         )
         evaluation = self._begin(prompt, session, options)
         return self._ended(evaluation, session, await evaluation.run(AWAITING_MODE, on_event))
+
+    def close(self) -> None:
+        """End every open conversation of manual mode, as `abandon` does, and release what the adapter holds.
+
+        Leaving `with adapter:` does so. It may be used again afterwards.
+        """
+        with self._lock:
+            evaluations, self._open = list(self._open.values()), {}
+        for evaluation in evaluations:
+            evaluation.close()
+
+    async def aclose(self) -> None:
+        """Like `close`, for async code; leaving `async with adapter:` does so."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
 
     def abandon(self, session: Session) -> None:
         """End an open conversation of manual mode: its calls are recorded as not run, its resources closed."""

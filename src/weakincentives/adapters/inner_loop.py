@@ -131,6 +131,7 @@ class Evaluation(Generic[OutputT]):
             if not self._turns:
                 await self._begin(mode)
                 await mode.enter(self.executor)
+                self._limits.count_in(self.executor.budget_tracker)
             else:
                 self.executor.take_signals()
             while True:
@@ -268,7 +269,9 @@ class Evaluation(Generic[OutputT]):
             return
         for reply in replies:
             if reply.outcome == "deadline":
-                raise self._error(reply.message, "deadline")
+                error = self._error(reply.message, "deadline")
+                error.tool_name = next((call.name for call in calls if call.id == reply.call_id), None)
+                raise error
 
     def _call_started(self, call: ToolCall) -> None:
         if self._teller.on_event is not None:
@@ -381,9 +384,7 @@ class Evaluation(Generic[OutputT]):
                     reply = reply._replace(text=text, is_error=False)
             self._add_answer(reply)
 
-    def _response(
-        self, turn: ModelTurn, output: OutputT | None, calls: tuple[OpenCall, ...] = ()
-    ) -> PromptResponse[OutputT]:
+    def _response(self, turn: ModelTurn, output: Any, calls: tuple[OpenCall, ...] = ()) -> PromptResponse[OutputT]:
         reason: StopReason = "tool_use" if calls else turn.stop_reason
         history = self._transcript.history()
         name = self._prompt.name

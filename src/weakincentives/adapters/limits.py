@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..budget import Budget, BudgetTracker, TokenUsage
+from ..budget import Budget, BudgetTracker, TokenUsage, counted_in
 from ..deadlines import Deadline
 from ..durations import checked_seconds
 from ..errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
@@ -57,13 +57,19 @@ class Limits:
         self, key: str, deadline: Deadline | None, budget: Budget | None, tracker: BudgetTracker | None
     ) -> None:
         self._key = key
-        self.tracker = BudgetTracker(budget) if tracker is None and budget is not None else tracker
-        given = (deadline, None if budget is None else budget.deadline, tracker and tracker.budget.deadline)
+        self.deadline = deadline
+        self.tracker: BudgetTracker | None = None
+        self.any = deadline is not None
+        self.count_in(counted_in(budget, tracker))
+
+    def count_in(self, tracker: BudgetTracker | None) -> None:
+        """Hold to this tracker from now on; it counts in the one before, where there was one."""
+        self.tracker = tracker
+        given = (self.deadline, None if tracker is None else tracker.deadline)
         self.deadline = min(
             (each for each in given if each is not None), key=lambda each: each.expires_at, default=None
         )
-
-        self.any = self.deadline is not None or self.tracker is not None
+        self.any = self.deadline is not None or tracker is not None
 
     def check(self, prompt_name: str) -> None:
         """Raise `PromptEvaluationError`, phase "deadline" or "budget", when a limit is passed."""

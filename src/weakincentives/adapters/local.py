@@ -102,7 +102,8 @@ class LocalAdapter(ProviderAdapter):
             stop.set()
 
     def close(self) -> None:
-        """Free the model's memory; the next request loads it again."""
+        """Free the model's memory; the next request loads it again. See `ProviderAdapter.close`."""
+        super().close()
         with self._loading:
             self._server = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from ..budget import TokenUsage
 from ..errors import SessionError
@@ -48,7 +48,8 @@ class PromptResponse(Generic[OutputT_co]):
 
     Attributes:
         text: what it said last.
-        output: the text parsed into the prompt's output type; None where the prompt declares none.
+        output: the text parsed into the prompt's output type. None where the prompt declares none, and in manual mode
+            while there are calls to run; a final answer to a prompt that declares a type always has it.
         stop_reason: why it stopped; "tool_use" only in manual mode.
         tool_calls: in manual mode, what it wants to be run; each has `name`, `params` and `execute()`.
         usage: the tokens of all its turns together.
@@ -57,7 +58,7 @@ class PromptResponse(Generic[OutputT_co]):
     """
 
     text: str
-    output: OutputT_co | None = None
+    output: OutputT_co = cast(Any, None)  # noqa: RUF009 - no call that is made again
     stop_reason: StopReason = "end_turn"
     tool_calls: tuple[OpenCall, ...] = ()
     usage: TokenUsage = TokenUsage()  # noqa: RUF009 - immutable

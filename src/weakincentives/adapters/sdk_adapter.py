@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Protocol, Unpack
 from weakref import WeakKeyDictionary, finalize
 
 from ..runtime.waiting import BLOCKING, OutOfTime
@@ -207,7 +207,8 @@ class SdkAdapter(ProviderAdapter):
             return client
 
     def close(self) -> None:
-        """Close the connections of plain code; the next request opens new ones."""
+        """Close the connections of plain code; the next request opens new ones. See `ProviderAdapter.close`."""
+        super().close()
         with self._clients:
             close, self._made, self._close_made = self._close_made, None, None
         if close is not None:
@@ -220,18 +221,6 @@ class SdkAdapter(ProviderAdapter):
             client = self._made_async.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
 
 
 def _is_our_call(error: Exception) -> bool:

@@ -20,6 +20,7 @@ from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
 from ..run_context import Heartbeat, RunContext
 from ..runtime.answers import shown_arguments
+from ..runtime.budgets import count_in, has_bound_tracker
 from ..runtime.call import Refused, ToolCall, ToolReply
 from ..runtime.cuts import READ_TOOL
 from ..runtime.dispatch import dispatch
@@ -96,6 +97,11 @@ class ToolExecutor:
         if len(known) != len(self._run.tools):  # tools are only ever added, but for `offer`
             known = self._tools = tuple(bound.tool for bound in self._run.tools.values())
         return known
+
+    @property
+    def budget_tracker(self) -> BudgetTracker | None:
+        """What counts the tokens: the tracker it was given and, once entered, the one that is bound; or None."""
+        return self._run.budget_tracker
 
     def offer(self, rendered: RenderedPrompt[Any]) -> None:
         """Go on with a prompt that was rendered anew: its tools instead of those before. Not while calls run."""
@@ -259,13 +265,20 @@ class ToolExecutor:
                 self._resources.__enter__()
                 self._entered = True
                 find_handlers()
+                if has_bound_tracker(self._run.resources):
+                    count_in(self._run, self._resources.get(BudgetTracker))
 
     async def _aenter(self) -> None:
         if not self._entered:
             await self._resources.__aenter__()
+            bound = None
+            if has_bound_tracker(self._run.resources):
+                bound = await self._resources.aget(BudgetTracker)
             with self._lock:
                 first, self._entered = not self._entered, True
             find_handlers()
+            if first and bound is not None:
+                count_in(self._run, bound)
             if not first:  # another task or thread was quicker
                 await self._resources.__aexit__(None, None, None)
 

@@ -1,4 +1,4 @@
-"""What a model is told about a tool: name, description with examples, schema."""
+"""What a model is told about a tool: name, description with guidance and examples, schema."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class ToolSpec(NamedTuple):
     """One tool, ready to be put into a provider's words. Treat `schema` as read-only: it is shared.
 
     Attributes:
+        guidance: what else the model should know, or None.
         examples: what to send, what came back and why, as plain data.
     """
 
@@ -23,16 +24,18 @@ class ToolSpec(NamedTuple):
     schema: dict[str, Any]
     examples: tuple[dict[str, Any], ...] = ()
     read_only: bool = False
+    guidance: str | None = None
 
     @property
     def text(self) -> str:
-        """The description with the examples below it, for providers that have no place of their own for them."""
-        if not self.examples:
-            return self.description
-        lines = [
-            f"- {item['description']}: {_json(item['input'])} -> {_json(item['output'])}" for item in self.examples
-        ]
-        return "\n".join([self.description, "", "Examples:", *lines])
+        """The description, then the guidance and the examples: providers have one place for all three."""
+        parts = [self.description] if self.guidance is None else [self.description, self.guidance]
+        if self.examples:
+            lines = [
+                f"- {item['description']}: {_json(item['input'])} -> {_json(item['output'])}" for item in self.examples
+            ]
+            parts.append("\n".join(["Examples:", *lines]))
+        return "\n\n".join(parts)
 
 
 def tool_spec(tool: Tool[Any, Any]) -> ToolSpec:
@@ -41,7 +44,7 @@ def tool_spec(tool: Tool[Any, Any]) -> ToolSpec:
         {"description": item.description, "input": _plain(item.input), "output": _output(item.output)}
         for item in tool.examples
     )
-    return ToolSpec(tool.name, tool.description, tool.schema(), examples, tool.annotations.read_only)
+    return ToolSpec(tool.name, tool.description, tool.schema(), examples, tool.annotations.read_only, tool.guidance)
 
 
 def _plain(params: object) -> Any:

@@ -1,9 +1,21 @@
 """What an agent author declares: tools, sections, prompts, policies."""
 
+from ..errors import (
+    NoEffect,
+    ParseError,
+    PromptError,
+    PromptRenderError,
+    PromptValidationError,
+    SchemaError,
+    ToolError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
 from ..session import SessionProtocol
 from .annotations import ToolAnnotations
 from .changes import Changes, SliceDelta
 from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from .function_tool import FunctionTool
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
 from .markdown import MarkdownSection, TextSection, ToolsSection
@@ -35,23 +47,29 @@ from .tree import BoundTool
 from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
 
 __all__ = [
-    "CallsUndone",
     "BoundTool",
+    "CallsUndone",
     "Changes",
     "Decision",
+    "FunctionTool",
     "IdempotencyConfig",
     "LocalPromptOverridesStore",
     "MarkdownSection",
+    "NoEffect",
     "Outcome",
+    "ParseError",
     "Prompt",
     "PromptDescriptor",
+    "PromptError",
     "PromptExecuted",
     "PromptOverride",
     "PromptOverridesStore",
     "PromptProtocol",
+    "PromptRenderError",
     "PromptRendered",
     "PromptResources",
     "PromptTemplate",
+    "PromptValidationError",
     "ProviderAdapterProtocol",
     "QuotaPolicy",
     "RateLimitPolicy",
@@ -60,6 +78,7 @@ __all__ = [
     "RenderedPrompt",
     "RenderedPromptProtocol",
     "ResultPolicy",
+    "SchemaError",
     "Section",
     "SectionOverride",
     "SectionVisibility",
@@ -73,6 +92,7 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolContext",
+    "ToolError",
     "ToolExample",
     "ToolHandler",
     "ToolInvoked",
@@ -80,7 +100,9 @@ __all__ = [
     "ToolPolicy",
     "ToolRenderableResult",
     "ToolResult",
+    "ToolValidationError",
     "ToolsSection",
+    "VisibilityExpansionRequired",
     "VisibilityOverrides",
     "set_visibility",
     "tool",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from ..errors import PromptRenderError, PromptValidationError
 
 # The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
+_BARE = re.compile(r"\$(?:\$|\{|(?P<name>[^\W\d]\w*))")
 
 
 @final
@@ -21,7 +23,9 @@ class Body:
     r"""A template text, dedented and stripped, ready to be filled any number of times.
 
     Only `${name}` is a placeholder; `$$` stands for one dollar sign and every other dollar sign for itself, so that
-    `$5` and `$HOME` need no care. Filling is a single pass: a value that contains `${...}` stays as it is.
+    `$5` and `$HOME` need no care. A `$name` that looks like a placeholder (a field of `params_type`, or a name in lower
+    case) stays too, with a `UserWarning`: write `${name}`, or `$$name` for the text itself. Filling is a single pass: a
+    value that contains `${...}` stays as it is.
 
     Raises `PromptValidationError` for a name that is no identifier, a placeholder that is no field or property of
     `params_type`, and any placeholder at all where there is no `params_type`.
@@ -51,6 +55,18 @@ class Body:
         literals[-1] += self.source[end:]
         self._literals = tuple(literals)
         self.names = tuple(names)
+        self._warn_of_bare_names()
+
+    def _warn_of_bare_names(self) -> None:
+        known = () if self._params_type is None else placeholder_names(self._params_type)
+        for found in _BARE.finditer(self.source):
+            name = found["name"]
+            if name is not None and (name in known or name.islower()):
+                warnings.warn(
+                    f"In the {self._what} of section {dotted(self._path)!r}, ${name} is text and is not filled. "
+                    f"Write ${{{name}}} for the placeholder, or $${name} for the text itself.",
+                    stacklevel=5,  # whoever made the section
+                )
 
     def fill(self, params: object) -> str:
         """The text with the values of `params`: `str()` of each, and nothing at all for None.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, cast, final
+from typing import Any, Generic, TypeVar, cast, final, overload
 
 from ..errors import PromptError, PromptRenderError, PromptValidationError
 from ..session.protocols import SessionProtocol
@@ -13,6 +13,7 @@ from .generic import OutputT
 from .overrides.apply import apply
 from .overrides.descriptor import PromptDescriptor, describe
 from .overrides.store import PromptOverridesStore
+from .placeholders import dotted
 from .policy import ToolPolicy
 from .prompt_resources import Bindings, PromptResources, as_bindings, merged
 from .render import RenderedPrompt, offered_tools, render
@@ -22,6 +23,8 @@ from .template import PromptTemplate, checked_sections
 from .tool import Tool
 from .tree import Tree, lay_out
 from .visibility import VisibilityOverrides
+
+SectionT = TypeVar("SectionT", bound=Section[Any])
 
 
 @final
@@ -203,6 +206,30 @@ class Prompt(Generic[OutputT]):
         except KeyError:
             known = ", ".join(self._tree.tools) or "none"
             raise KeyError(f"The prompt {self.name!r} declares no tool {tool_name!r}; it has: {known}") from None
+
+    @overload
+    def find_section(self, wanted: type[SectionT], /) -> SectionT: ...
+    @overload
+    def find_section(self, wanted: str | Sequence[str], /) -> Section[Any]: ...
+    def find_section(self, wanted: Any, /) -> Any:
+        """The section of this path ("parent.child", or its keys one by one), of this key, or of this class.
+
+        KeyError when there is none, or when several have the key or are of the class; it names what there is.
+        """
+        nodes = self._tree.nodes
+        if isinstance(wanted, type):
+            found = [node for node in nodes if isinstance(node.section, cast("type[Any]", wanted))]
+            what = f"of the class {wanted.__name__}"
+        else:
+            path = wanted if isinstance(wanted, str) else dotted(wanted)
+            found = [node for node in nodes if node.key == path] or [node for node in nodes if node.path[-1] == path]
+            what = repr(path)
+        if len(found) == 1:
+            return found[0].section
+        paths = ", ".join(node.key for node in found or nodes) or "none"
+        if found:
+            raise KeyError(f"The prompt {self.name!r} has {len(found)} sections {what}; name one by its path: {paths}")
+        raise KeyError(f"The prompt {self.name!r} has no section {what}; it has: {paths}")
 
     def install(self, session: SessionProtocol) -> None:
         """Prepare the session that evaluates this prompt: every section installs its reducers. May be repeated."""

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
 
 from ..serde import parse, parser, schema
 from .annotations import ToolAnnotations
@@ -23,6 +23,7 @@ from .tool_checks import (
     check_params_type,
     checked_description,
     checked_examples,
+    checked_guidance,
     checked_limit,
     checked_name,
     checked_plan,
@@ -62,7 +63,6 @@ class _TypedTool(GenericAlias):
         return made
 
 
-@final
 class Tool(Generic[ParamsT, ResultT]):
     """What a model may call: name, description, the types of its arguments and result, and the handler.
 
@@ -71,6 +71,9 @@ class Tool(Generic[ParamsT, ResultT]):
     `replace` makes another one.
 
     Attributes:
+        description: 1 to 200 characters: what the tool does.
+        guidance: up to 4,000 characters that follow the description in the provider's schema: when to call it, what
+            to mind, what its result means; None for none.
         timeout: seconds after which a call is failed and undone; None for no limit but the run's deadline.
         isolation: "process" runs the handler where it can be killed for certain; it must be importable. "thread"
             runs it in a worker thread; None in the caller's unless there is a timeout or deadline.
@@ -104,6 +107,7 @@ class Tool(Generic[ParamsT, ResultT]):
         "call",
         "description",
         "examples",
+        "guidance",
         "handler",
         "idempotency",
         "is_async",
@@ -119,6 +123,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
     name: str
     description: str
+    guidance: str | None
     handler: AnyHandler[ParamsT, ResultT] | None
     params_type: type[ParamsT] | None
     result_type: Any
@@ -150,6 +155,7 @@ class Tool(Generic[ParamsT, ResultT]):
         name: str,
         description: str,
         handler: AnyHandler[ParamsT, ResultT] | None = None,
+        guidance: str | None = None,
         examples: Sequence[ToolExample[ParamsT, ResultT]] = (),
         timeout: float | timedelta | None = None,
         isolation: Isolation | None = None,
@@ -175,6 +181,7 @@ class Tool(Generic[ParamsT, ResultT]):
         self._fill(
             name=name,
             description=checked_description(description, refusals),
+            guidance=checked_guidance(guidance, refusals),
             handler=handler,
             params_type=params_type,
             result_type=result_type,
@@ -213,9 +220,12 @@ class Tool(Generic[ParamsT, ResultT]):
         'clock_now'
         """
         kept = {name: getattr(self, name) for name in _ARGUMENTS if name not in changes}
-        other: Tool[ParamsT, ResultT] = _TypedTool(Tool, self._declared)(**kept, **changes)
+        other = self._remade({**kept, **changes})
         object.__setattr__(other, "_param_descriptions", self._param_descriptions)
         return other
+
+    def _remade(self, arguments: Mapping[str, Any]) -> Tool[ParamsT, ResultT]:
+        return _TypedTool(Tool, self._declared)(**arguments)
 
     def with_descriptions(
         self, description: str | None = None, params: Mapping[str, str] | None = None
@@ -246,7 +256,7 @@ class Tool(Generic[ParamsT, ResultT]):
 
 
 _ARGUMENTS = (
-    "name", "description", "handler", "examples", "timeout", "isolation", "blocking", "max_result_chars",
+    "name", "description", "handler", "guidance", "examples", "timeout", "isolation", "blocking", "max_result_chars",
     "max_repeats", "idempotency", "annotations", "accepts_overrides",
 )  # fmt: skip
 

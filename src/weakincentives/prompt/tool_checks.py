@@ -25,6 +25,7 @@ from .typeforms import assignable, fits, is_params_type, is_typed_dict, plain, t
 
 NAME_PATTERN = re.compile(r"[a-z0-9_-]{1,64}")
 MAX_DESCRIPTION = 200
+MAX_GUIDANCE = 4_000
 MIN_RESULT_CHARS = 256
 """Less would not hold the notice that a result was cut."""
 
@@ -70,9 +71,30 @@ def checked_description(text: object, refusals: Refusals, what: str = "descripti
     if len(stripped) > MAX_DESCRIPTION:
         refusals.refuse(
             f"{what} has {len(stripped)} characters, at most {MAX_DESCRIPTION} are allowed. "
-            "Shorten it; guidance belongs in the section's template."
+            f"Shorten it{_MORE_ROOM if what == 'description' else ''}."
         )
     return stripped
+
+
+_MORE_ROOM = (
+    "; what else the model should know goes into guidance=, or for @tool into the docstring's further paragraphs, "
+    f"up to {MAX_GUIDANCE:,} characters"
+)
+
+
+def checked_guidance(text: object, refusals: Refusals) -> str | None:
+    """The text, stripped, if it is at most 4,000 characters; None for an empty one."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        refusals.refuse(f"guidance must be text, got {type(text).__name__}.")
+    stripped = text.strip()
+    if len(stripped) > MAX_GUIDANCE:
+        refusals.refuse(
+            f"guidance has {len(stripped):,} characters, at most {MAX_GUIDANCE:,} are allowed. Shorten it, or put what "
+            "concerns more than this tool into the section's template."
+        )
+    return stripped or None
 
 
 def checked_plan(handler: Any, refusals: Refusals) -> HandlerPlan | None:
@@ -294,6 +316,7 @@ def field_names(params_type: Any) -> tuple[str, ...]:
 
 __all__ = [
     "MAX_DESCRIPTION",
+    "MAX_GUIDANCE",
     "MIN_RESULT_CHARS",
     "Refusals",
     "check_annotations",
@@ -303,6 +326,7 @@ __all__ = [
     "check_params_type",
     "checked_description",
     "checked_examples",
+    "checked_guidance",
     "checked_limit",
     "checked_name",
     "checked_plan",

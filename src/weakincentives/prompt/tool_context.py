@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from reprlib import Repr
+from typing import Any, NoReturn, TypedDict, Unpack
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
@@ -10,6 +11,7 @@ from ..filesystem import Filesystem
 from ..resources import Resolver, ResourceRegistry
 from ..run_context import Heartbeat, RunContext
 from ..session import Session, SessionProtocol
+from .context_resources import usable
 from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
 
 _NO_RESOURCES = ResourceRegistry()
@@ -20,6 +22,7 @@ class ContextFields:
 
     __slots__ = (
         "_budget_tracker",
+        "_source",
         "adapter",
         "call_id",
         "deadline",
@@ -36,7 +39,7 @@ class ContextFields:
     prompt: PromptProtocol[Any] | None
     rendered_prompt: RenderedPromptProtocol[Any] | None
     adapter: ProviderAdapterProtocol[Any] | None
-    session: SessionProtocol
+    session: Session
     deadline: Deadline | None
     resources: Resolver
     heartbeat: Heartbeat | None
@@ -45,6 +48,24 @@ class ContextFields:
     tool_name: str | None
     idempotency_key: str | None
     _budget_tracker: BudgetTracker | None
+    _source: ToolContext | None
+
+
+class ContextChanges(TypedDict, total=False):
+    """What `ToolContext.replace` takes: the arguments of the constructor."""
+
+    prompt: PromptProtocol[Any] | None
+    rendered_prompt: RenderedPromptProtocol[Any] | None
+    adapter: ProviderAdapterProtocol[Any] | None
+    session: SessionProtocol | None
+    deadline: Deadline | None
+    budget_tracker: BudgetTracker | None
+    resources: Resolver | ResourceRegistry | None
+    heartbeat: Heartbeat | None
+    run_context: RunContext | None
+    call_id: str | None
+    tool_name: str | None
+    idempotency_key: str | None
 
 
 class ToolContext(ContextFields):
@@ -52,7 +73,7 @@ class ToolContext(ContextFields):
 
     Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
     field has a default, so that a test names only what its handler uses: a session of its own, no resources. Fields
-    cannot be set.
+    cannot be set; `replace` makes another context.
 
     Attributes:
         prompt: the prompt being executed.
@@ -60,7 +81,8 @@ class ToolContext(ContextFields):
         adapter: who talks to the model.
         session: the state, by type; `session.dispatcher` is where events are published.
         deadline: when the run must be over.
-        resources: what was bound for handlers, by type.
+        resources: what was bound for handlers, by type. A registry that is passed here is opened when it is first
+            used, and what its providers build stays open: `weakincentives.testing.make_context` can close it.
         heartbeat: see `beat`.
         run_context: the run's correlation ids.
         call_id: the model's id of this call.
@@ -99,6 +121,8 @@ class ToolContext(ContextFields):
         self.adapter = adapter
         self.session = Session() if session is None else session
         self.deadline = deadline
+        if isinstance(resources, ResourceRegistry):
+            resources = usable(resources)
         self.resources = _NO_RESOURCES if resources is None else resources
         self.heartbeat = heartbeat
         self.run_context = run_context
@@ -106,14 +130,45 @@ class ToolContext(ContextFields):
         self.tool_name = tool_name
         self.idempotency_key = idempotency_key
         self._budget_tracker = budget_tracker
+        self._source = None
         self.__class__ = cls
         return self
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"ToolContext.{name} cannot be set; make a new ToolContext(...).")
+        raise AttributeError(f"ToolContext.{name} cannot be set; context.replace({name}=...) makes another context.")
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"ToolContext.{name} cannot be deleted.")
+
+    def replace(self, **changes: Unpack[ContextChanges]) -> ToolContext:
+        """Another context with some fields changed, for handing a call's context on to another handler.
+
+        All else is this context's own, the handles of a running call included: they end with the call, and so does
+        `beat`. TypeError for a field that does not exist.
+
+        >>> context = ToolContext(call_id="call_1")
+        >>> context.replace(tool_name="search")
+        ToolContext(session=<Session ...: 0 slices>, call_id='call_1', tool_name='search')
+        """
+        unknown = sorted(changes.keys() - set(_FIELDS))
+        if unknown:
+            raise TypeError(f"ToolContext has no field {unknown[0]!r}. Its fields: {', '.join(_FIELDS)}.")
+        kept: dict[str, Any] = {name: self._own(name) for name in _FIELDS if name not in changes}
+        other = ToolContext(**kept, **changes)
+        _set_source(other, self)
+        return other
+
+    __replace__ = replace  # for `copy.replace`, from Python 3.13 on
+
+    def _own(self, name: str) -> Any:
+        """A field as it was given: the tracker that is only bound goes with the resources."""
+        return self._budget_tracker if name == "budget_tracker" else getattr(self, name)
+
+    def __repr__(self) -> str:
+        """As of a dataclass, without the fields that are not set; long values are cut."""
+        given = ((name, self._own(name)) for name in _FIELDS)
+        shown = [f"{name}={_brief(value)}" for name, value in given if value is not None and value is not _NO_RESOURCES]
+        return f"ToolContext({', '.join(shown)})"
 
     @property
     def filesystem(self) -> Filesystem | None:
@@ -128,15 +183,29 @@ class ToolContext(ContextFields):
     @property
     def fencing_token(self) -> int | None:
         """A number that rises each time an idempotent call is tried again, for services that refuse older ones."""
-        return None
+        return None if self._source is None else self._source.fencing_token
 
     def beat(self) -> None:
         """Say that the work is alive, for leases to be extended; does nothing without a heartbeat or a ledger.
 
         Raises what a listener raises: a lost lease must not go unnoticed.
         """
-        if self.heartbeat is not None:
+        source = self._source
+        if source is not None:
+            source.beat()
+        if self.heartbeat is not None and (source is None or self.heartbeat is not source.heartbeat):
             self.heartbeat.beat()
 
 
-__all__ = ["ContextFields", "ToolContext"]
+_FIELDS = (
+    "prompt", "rendered_prompt", "adapter", "session", "deadline", "budget_tracker", "resources", "heartbeat",
+    "run_context", "call_id", "tool_name", "idempotency_key",
+)  # fmt: skip
+_set_source = ContextFields.__dict__["_source"].__set__  # fields cannot be set from outside; this is the slot
+
+_repr = Repr()
+_repr.maxother = _repr.maxstring = 120
+_brief = _repr.repr
+
+
+__all__ = ["ContextChanges", "ContextFields", "ToolContext"]

@@ -4,57 +4,42 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, cast, get_args, get_origin, overload
+from typing import Annotated, Any, ParamSpec, cast, final, get_args, get_origin, overload
 
 from ..results import ToolResult
 from .annotations import ToolAnnotations
-from .docstrings import parameter_docs, summary_of
+from .docstrings import Docstring, read_docstring
+from .function_tool import FunctionTool, OwnT, WithContext, WithoutContext
+from .function_tool import ResultT as R
 from .handlers import UNKNOWN, is_async, is_context, resolved_hints, unwrap_awaitable
 from .idempotency import IdempotencyConfig
-from .tool import DEFAULT_MAX_RESULT_CHARS, Isolation, Tool
+from .tool import DEFAULT_MAX_RESULT_CHARS, Isolation
 from .tool_checks import Refusals
 from .tool_context import ToolContext
 from .tool_example import ToolExample
 from .typeforms import is_params_type, plain
 
 Function = Callable[..., Any]
+FunctionP = ParamSpec("FunctionP")
 
 
-@overload
-def tool(function: Function, /) -> Tool[Any, Any]: ...
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    examples: Sequence[ToolExample[Any, Any]] = (),
-    timeout: float | timedelta | None = None,
-    isolation: Isolation | None = None,
-    blocking: bool = True,
-    max_result_chars: int = DEFAULT_MAX_RESULT_CHARS,
-    max_repeats: int | None = 5,
-    idempotency: IdempotencyConfig | None = None,
-    annotations: ToolAnnotations = ...,
-    accepts_overrides: bool = True,
-) -> Callable[[Function], Tool[Any, Any]]: ...
-def tool(
-    function: Function | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    **options: Any,
-) -> Tool[Any, Any] | Callable[[Function], Tool[Any, Any]]:
-    """Make a `Tool` of a function, `def` or `async def`; the options are those of `Tool`.
+@final
+class ToolDecorator:
+    """`@tool` and `@tool(...)`: make a `Tool` of a function, `def` or `async def`; the options are those of `Tool`.
 
-    Its keyword parameters become the params type, described by the docstring's `Args:` or by `Annotated[T, "text"]`; a
-    function `(params: Params, *, context)` keeps its own. The first paragraph of the docstring is the description. A
-    parameter named `context`, or annotated with `ToolContext`, gets the context. What it returns is wrapped in
-    `ToolResult.ok` unless it is a `ToolResult`.
+    The function's keyword parameters become the params type, described by the docstring's `Args:` or by
+    `Annotated[T, "text"]`; a function `(params: Params, *, context)` keeps its own. A parameter named `context`, or
+    annotated with `ToolContext`, gets the context. What it returns is wrapped in `ToolResult.ok` unless it is a
+    `ToolResult`.
+
+    The first paragraph of the docstring is the description, everything below it the guidance; `description=` and
+    `guidance=` replace them (`guidance=""` for none). Of the rest only the lines on parameters are left out, which
+    stand in the schema, and those on `params` and `context`, which the model does not see. A first paragraph of more
+    than 200 characters is refused: nothing is cut. The tool can still be called like the function; see `FunctionTool`.
 
     `PromptValidationError` for whatever `Tool` refuses, and for parameters and results without annotations.
 
@@ -62,47 +47,130 @@ def tool(
     ... def add(left: int, right: int = 1) -> int:
     ...     '''Add two numbers.
     ...
+    ...     Call it for every sum, however small.
+    ...
     ...     Args:
     ...         left: The first one.
     ...     '''
     ...     return left + right
+    >>> add.description, add.guidance
+    ('Add two numbers.', 'Call it for every sum, however small.')
     >>> add.schema()["properties"]["left"]
     {'description': 'The first one.', 'type': 'integer'}
     >>> add.call(add.parse('{"left": 2}'), ToolContext())
     ToolResult(message='OK', value=3, success=True, exclude_value_from_context=False)
+    >>> add(2, right=3)
+    5
     """
-    if function is None:
-        return partial(_build, name=name, description=description, options=options)
-    return _build(function, name=name, description=description, options=options)
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    # Params and result as a type checker can know them: a function that takes `params` says both itself; of any other
+    # the params type is made, so it has no name. Each may return a value or a ToolResult, and be async or not.
+    # fmt: off
+    @overload
+    def __call__(self, function: WithContext[OwnT, Coroutine[Any, Any, ToolResult[R]]], /) -> FunctionTool[OwnT, R, WithContext[OwnT, Coroutine[Any, Any, ToolResult[R]]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: WithContext[OwnT, Coroutine[Any, Any, R]], /) -> FunctionTool[OwnT, R, WithContext[OwnT, Coroutine[Any, Any, R]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: WithContext[OwnT, ToolResult[R]], /) -> FunctionTool[OwnT, R, WithContext[OwnT, ToolResult[R]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: WithContext[OwnT, R], /) -> FunctionTool[OwnT, R, WithContext[OwnT, R]]: ...
+    @overload
+    def __call__(self, function: WithoutContext[OwnT, Coroutine[Any, Any, ToolResult[R]]], /) -> FunctionTool[OwnT, R, WithoutContext[OwnT, Coroutine[Any, Any, ToolResult[R]]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: WithoutContext[OwnT, Coroutine[Any, Any, R]], /) -> FunctionTool[OwnT, R, WithoutContext[OwnT, Coroutine[Any, Any, R]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: WithoutContext[OwnT, ToolResult[R]], /) -> FunctionTool[OwnT, R, WithoutContext[OwnT, ToolResult[R]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: WithoutContext[OwnT, R], /) -> FunctionTool[OwnT, R, WithoutContext[OwnT, R]]: ...
+    @overload
+    def __call__(self, function: Callable[FunctionP, Coroutine[Any, Any, ToolResult[R]]], /) -> FunctionTool[Any, R, Callable[FunctionP, Coroutine[Any, Any, ToolResult[R]]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: Callable[FunctionP, Coroutine[Any, Any, R]], /) -> FunctionTool[Any, R, Callable[FunctionP, Coroutine[Any, Any, R]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: Callable[FunctionP, ToolResult[R]], /) -> FunctionTool[Any, R, Callable[FunctionP, ToolResult[R]]]: ...  # noqa: E501
+    @overload
+    def __call__(self, function: Callable[FunctionP, R], /) -> FunctionTool[Any, R, Callable[FunctionP, R]]: ...
+    # fmt: on
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        guidance: str | None = None,
+        examples: Sequence[ToolExample[Any, Any]] = (),
+        timeout: float | timedelta | None = None,
+        isolation: Isolation | None = None,
+        blocking: bool = True,
+        max_result_chars: int = DEFAULT_MAX_RESULT_CHARS,
+        max_repeats: int | None = 5,
+        idempotency: IdempotencyConfig | None = None,
+        annotations: ToolAnnotations = ...,
+        accepts_overrides: bool = True,
+    ) -> ToolDecorator: ...
+    def __call__(self, function: Any = None, /, **options: Any) -> Any:
+        """Decorate a function, or remember the options for it."""
+        if function is None:
+            return ToolDecorator({**self._options, **options})
+        return _build(function, **self._options, **options)
+
+    def __repr__(self) -> str:
+        return f"tool({', '.join(f'{name}={value!r}' for name, value in self._options.items())})"
+
+
+tool = ToolDecorator({})
+"""The decorator; see `ToolDecorator`."""
 
 
 def _build(
-    function: Function, *, name: str | None, description: str | None, options: Mapping[str, Any]
-) -> Tool[Any, Any]:
+    function: Any,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    guidance: str | None = None,
+    **options: Any,
+) -> FunctionTool[Any, Any, Any]:
     if not inspect.isroutine(function):
         raise TypeError(f"@tool takes a function, got {function!r}.")
     name = function.__name__ if name is None else name
     refusals = Refusals(name)
-    description = summary_of(function.__doc__) if description is None else description
+    doc = read_docstring(function.__doc__)
+    description = doc.summary if description is None else description
     if not description.strip():
         refusals.refuse(f"{function.__qualname__} has no docstring. Write one, or pass @tool(description=...).")
-    shape = _read(function, refusals)
-    typed: Any = Tool[shape.params_type, shape.result_type]
-    return typed(name=name, description=description, handler=_handler(function, shape), **options)
+    shape = _read(function, doc, refusals)
+    arguments = {
+        "name": name,
+        "description": description,
+        "guidance": doc.rest(without=shape.documented) if guidance is None else guidance,
+        "handler": _handler(function, shape),
+        **options,
+    }
+    return FunctionTool.of(function, (shape.params_type, shape.result_type), arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a function is called and what it gives. `names` is None for a function that takes params as they are."""
+    """How a function is called and what it gives. `names` is None for a function that takes params as they are.
+
+    `documented` are the parameters whose lines in the docstring are not for the guidance.
+    """
 
     params_type: Any
     result_type: Any
     names: tuple[str, ...] | None
     context_name: str | None
     wraps: bool
+    documented: frozenset[str]
 
 
-def _read(function: Function, refusals: Refusals) -> _Shape:
+def _read(function: Function, doc: Docstring, refusals: Refusals) -> _Shape:
     hints = resolved_hints(function)
     parameters = list(inspect.signature(function).parameters.values())
     context_name = next((p.name for p in parameters if _takes_context(p, hints)), None)
@@ -116,11 +184,16 @@ def _read(function: Function, refusals: Refusals) -> _Shape:
     wraps = (get_origin(returns) or returns) is not ToolResult
     result_type = returns if wraps else (get_args(returns) or (Any,))[0]
     params_type = _own_params_type(arguments, hints)
+    unseen: set[str] = set() if context_name is None else {context_name}
     if params_type is not UNKNOWN:
-        return _Shape(params_type, result_type, None, context_name, wraps)
+        return _Shape(params_type, result_type, None, context_name, wraps, frozenset({"params", *unseen}))
     names = tuple(argument.name for argument in arguments)
-    params_type = _make_params_type(function, arguments, hints, refusals) if names else None
-    return _Shape(params_type, result_type, names, context_name, wraps)
+    texts = {name: _annotated_text(hints.get(name)) for name in names}
+    # What `Annotated` says of a parameter is in the schema; a line on it in the docstring is further guidance.
+    documented = unseen | {name for name in names if texts[name] is None}
+    texts = {name: text or doc.parameters.get(name) for name, text in texts.items()}
+    params_type = _make_params_type(function, arguments, hints, texts, refusals) if names else None
+    return _Shape(params_type, result_type, names, context_name, wraps, frozenset(documented))
 
 
 def _takes_context(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> bool:
@@ -137,9 +210,12 @@ def _own_params_type(arguments: Sequence[inspect.Parameter], hints: Mapping[str,
 
 
 def _make_params_type(
-    function: Function, arguments: Sequence[inspect.Parameter], hints: Mapping[str, Any], refusals: Refusals
+    function: Function,
+    arguments: Sequence[inspect.Parameter],
+    hints: Mapping[str, Any],
+    texts: Mapping[str, str | None],
+    refusals: Refusals,
 ) -> type[Any]:
-    docs = parameter_docs(function.__doc__)
     made: list[tuple[str, Any, Any]] = []
     for argument in arguments:
         if argument.kind in {argument.VAR_POSITIONAL, argument.VAR_KEYWORD, argument.POSITIONAL_ONLY}:
@@ -152,9 +228,7 @@ def _make_params_type(
                 f"the parameter {argument.name!r} of {function.__qualname__} has {what}. "
                 f"Annotate it with a type defined at module level, such as {argument.name}: str."
             )
-        hint = hints[argument.name]
-        text = _annotated_text(hint) or docs.get(argument.name)
-        made.append((argument.name, hint, _field(argument.default, text)))
+        made.append((argument.name, hints[argument.name], _field(argument.default, texts[argument.name])))
     camel = "".join(part.capitalize() for part in function.__name__.split("_"))
     namespace = {"__module__": function.__module__}
     return make_dataclass(f"{camel}Params", made, frozen=True, slots=True, kw_only=True, namespace=namespace)
@@ -221,4 +295,4 @@ def _result(value: Any) -> ToolResult[Any]:
     return cast(ToolResult[Any], value) if isinstance(value, ToolResult) else ToolResult.ok(value)
 
 
-__all__ = ["tool"]
+__all__ = ["ToolDecorator", "tool"]

@@ -127,7 +127,8 @@ def _paths(start: Build) -> Iterator[list[Build]]:
 def _cycle(builds: list[Build]) -> ResourceCycleError:
     return ResourceCycleError(
         f"Providers need one another: {path_text(builds)}. "
-        "Break the circle: let one of them take what it needs later, or split off what both share."
+        "Break the circle: let one of them take what it needs later, or split off what both share.",
+        cycle=[build.binding.resource_type for build in builds],
     )
 
 

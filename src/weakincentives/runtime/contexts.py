@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any, cast, final
 
+from ..budget import BudgetTracker
 from ..errors import StaleCallError
 from ..fence import Fence, Guard, Owner
 from ..prompt.events import Outcome
@@ -75,7 +76,7 @@ class CallContext(_CallFields, ToolContext):
         with _making:
             if self._fence is None and self._scope is None:
                 _set_fence(self, self._new_guard())
-                _set_scope(self, self._run.resources.tool_scope())
+                _set_scope(self, _scope_of(self._run))
         if self._over is not None:
             self._close(self._over)
 
@@ -92,7 +93,7 @@ class CallContext(_CallFields, ToolContext):
             with _making:
                 scope = self._scope
                 if scope is None:
-                    scope = self._run.resources.tool_scope()
+                    scope = _scope_of(self._run)
                     _set_scope(self, scope)
             if self._over is not None:
                 scope.close()
@@ -215,6 +216,11 @@ class CallContext(_CallFields, ToolContext):
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._run.budget_tracker
 
+    @property
+    def _source(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """It is no copy of another context."""
+        return
+
 
 def call_context(
     request: Request, run: Run, writes: bool, around: Guard | None = None, owner: Owner | None = None
@@ -232,6 +238,14 @@ def call_context(
     self._fence = self._held = self._over = self._scope = self._session = self._resources = None
     self.__class__ = CallContext
     return self
+
+
+def _scope_of(run: Run) -> ToolScope:
+    """The resources of a call; the run's tracker is among them, bound or passed."""
+    tracker = run.budget_tracker
+    if tracker is None:
+        return run.resources.tool_scope()
+    return run.resources.tool_scope(overrides={BudgetTracker: tracker})
 
 
 _new = object.__new__

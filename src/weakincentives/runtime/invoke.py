@@ -122,7 +122,10 @@ def _raised(error: BaseException, tool: Tool[Any, Any], run: Run) -> Ran:
         return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, error)
     if isinstance(error, DeadlineExceededError):
         ended = PromptEvaluationError(
-            f"The deadline passed inside tool '{tool.name}': {text}", prompt_name=run.prompt_name, phase="deadline"
+            f"The deadline passed inside tool '{tool.name}': {text}",
+            prompt_name=run.prompt_name,
+            phase="deadline",
+            tool_name=tool.name,
         )
         ended.__cause__ = error
         return Ran(ToolResult.error("The deadline has passed."), "deadline", error, ended)

@@ -40,7 +40,7 @@ class LoopResponse(Protocol[OutputT_co]):
         ...
 
     @property
-    def output(self) -> OutputT_co | None:
+    def output(self) -> OutputT_co:
         """The text parsed into the prompt's output type; None where the prompt declares none."""
         ...
 

@@ -120,6 +120,7 @@ def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoin
         try:
             savepoint.undo()
         except RollbackError as failed:  # recorded like any other end; then the run must stop
+            failed.tool_name = call.name
             conclude_now(call, Refused("crashed", _NOT_UNDONE, params=params), run)
             raise failed from error
     if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
@@ -152,6 +153,7 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
     try:
         savepoint.undo()
     except RollbackError as error:  # nothing can be promised any more: say so and stop the run
+        error.tool_name = admitted.tool.name
         ran = Ran(ToolResult.error(_NOT_UNDONE), "crashed", error, error)
         return ran, ran.result.message
     except StaleCallError as error:  # the call around this one is over, and has undone or kept everything in it

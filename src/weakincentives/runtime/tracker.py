@@ -18,6 +18,7 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from ..signals import shielded_run
+from .budgets import count_in, has_bound_tracker
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
 from .gate import gate, screen
@@ -55,7 +56,7 @@ class PendingToolTracker:
     Args:
         policies: asked before every native tool, like those of a section.
         prompt: named in the events, as is the adapter.
-        budget_tracker: a budget that is used up refuses the tool.
+        budget_tracker: a budget that is used up refuses the tool, as does one that is bound among the resources.
     """
 
     session: Session
@@ -66,6 +67,7 @@ class PendingToolTracker:
     prompt: object = None
     adapter: object = None
     budget_tracker: BudgetTracker | None = None
+    _counted: bool = field(init=False, repr=False, default=False)
     _run: Run = field(init=False, repr=False)
     _pending: dict[str, _Pending] = field(init=False, repr=False, default_factory=dict[str, _Pending])
 
@@ -103,8 +105,16 @@ class PendingToolTracker:
                 Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {}), read_only
             )
 
+    def _count_in_bound(self) -> None:
+        """The bound tracker stops native tools too; looked for when resources are open for certain."""
+        run = self._run
+        if not self._counted and has_bound_tracker(run.resources):
+            count_in(run, run.resources.get(BudgetTracker))
+        self._counted = True
+
     def _begin(self, request: Request, read_only: bool) -> ToolReply | None:
         call = request.call
+        self._count_in_bound()
         savepoint: Savepoint | None = None
         try:
             self._require_new(call.id)

@@ -1,5 +1,12 @@
 """Sessions: state by type, changed by events, that can be taken back."""
 
+from ..errors import (
+    DispatchError,
+    ReducerError,
+    SessionError,
+    SessionFormatError,
+    SnapshotError,
+)
 from .encoding import OpaqueValue
 from .events import Dispatcher, DispatchResult, EventHandler, InProcessDispatcher, SlicePolicy
 from .operations import Append, Clear, Extend, Replace, SliceOp
@@ -13,6 +20,7 @@ from .vector import Vector
 __all__ = [
     "Append",
     "Clear",
+    "DispatchError",
     "DispatchResult",
     "Dispatcher",
     "EventHandler",
@@ -20,14 +28,18 @@ __all__ = [
     "InProcessDispatcher",
     "OpaqueValue",
     "Reducer",
+    "ReducerError",
     "Replace",
     "Session",
+    "SessionError",
+    "SessionFormatError",
     "SessionProtocol",
     "Slice",
     "SliceChange",
     "SliceOp",
     "SlicePolicy",
     "Snapshot",
+    "SnapshotError",
     "Vector",
     "append_all",
     "reducer",

@@ -9,6 +9,8 @@ from inspect import iscoroutinefunction
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar, final, runtime_checkable
 
+from ..errors import DispatchError
+
 E = TypeVar("E")
 
 EventHandler = Callable[[E], object]
@@ -58,6 +60,20 @@ class DispatchResult(NamedTuple):
     def ok(self) -> bool:
         """Whether no handler failed."""
         return not self.errors
+
+    def raise_if_errors(self) -> None:
+        """Raise `DispatchError` when a handler failed; its `causes` are what they raised. Else do nothing.
+
+        >>> bus = InProcessDispatcher()
+        >>> bus.dispatch("nobody listens").raise_if_errors()
+        """
+        if not self.errors:
+            return
+        listed = "; ".join(f"{_name(handler)}: {type(error).__name__}: {error}" for handler, error in self.errors)
+        causes = tuple(error for _, error in self.errors)
+        text = f"{len(causes)} subscribers of {type(self.event).__qualname__} failed ({listed})."
+        cause = causes[0] if len(causes) == 1 else ExceptionGroup("what the subscribers raised", causes)
+        raise DispatchError(text.encode("ascii", "backslashreplace").decode(), causes=causes) from cause
 
 
 @runtime_checkable

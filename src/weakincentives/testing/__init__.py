@@ -1,13 +1,21 @@
 """Fakes and contract suites for users' own tests, so that nobody needs to patch."""
 
 from .clock import FakeClock
-from .engine import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
+from .engine import (
+    MadeContext,
+    execute_tool,
+    make_context,
+    make_context_with_files,
+    make_session,
+    make_vfs,
+    transactional,
+)
 from .escapes import ESCAPES
 from .evaluation import EvalEscapes
 from .filesystem import FilesystemContract
 from .ledger import LedgerContract
 from .probes import ESCAPING_CODE
-from .scripted import ScriptedAdapter, call, call_raw, say
+from .scripted import ScriptedAdapter, Turn, call, call_raw, say
 
 __all__ = [
     "ESCAPES",
@@ -16,7 +24,9 @@ __all__ = [
     "FakeClock",
     "FilesystemContract",
     "LedgerContract",
+    "MadeContext",
     "ScriptedAdapter",
+    "Turn",
     "call",
     "call_raw",
     "execute_tool",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from ..adapters.response import OpenCall
 from ..adapters.tool_executor import ToolExecutor
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult
+from ..prompt.context_resources import ContextResources
 from ..resources import ResourceRegistry
-from ..runtime import ToolCall, ToolReply
+from ..runtime import Ledger, ToolCall, ToolReply
 from ..serde import dump_json
 from ..session import Session
 
@@ -32,23 +33,44 @@ def make_context(
     *,
     session: Session | None = None,
     fs: Filesystem | None = None,
-    resources: Mapping[Any, object] | None = None,
+    resources: Mapping[Any, object] | ResourceRegistry | None = None,
     **fields: Any,
-) -> ToolContext:
+) -> MadeContext:
     """A context for calling a handler directly: a session, a `Filesystem`, and whatever else is given.
 
-    The handler runs without a transaction; `transactional(tool)` has one.
+    The resources are instances or `Binding`s by type, or a `ResourceRegistry`; what has a provider is built when the
+    handler asks for it, and closed at the end of `with make_context(...) as context:`. A `Filesystem` among them
+    stands instead of `fs`. The handler runs without a transaction; `transactional(tool)` has one.
 
     >>> make_context().filesystem.exists("notes.txt")
     False
     """
-    bound = {Filesystem: make_vfs() if fs is None else fs, **(resources or {})}
-    return ToolContext(
-        session=make_session() if session is None else session, resources=ResourceRegistry.build(bound), **fields
-    )
+    registry = ResourceRegistry.build({Filesystem: make_vfs() if fs is None else fs})
+    if resources is not None:
+        given = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources)
+        registry = registry.merge(given)
+    made = MadeContext(session=make_session() if session is None else session, resources=registry, **fields)
+    return cast(MadeContext, made)
 
 
-def make_context_with_files(paths: Iterable[str], **options: Any) -> ToolContext:
+class MadeContext(ToolContext):
+    """What `make_context` gives: a context that can close its resources, which no call does."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Close what was built for it, newest first; what was handed in stays its owner's."""
+        if isinstance(self.resources, ContextResources):
+            self.resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def make_context_with_files(paths: Iterable[str], **options: Any) -> MadeContext:
     """`make_context` whose filesystem holds these files, each with its own path as content."""
     return make_context(fs=make_vfs({path: path for path in paths}), **options)
 
@@ -63,6 +85,7 @@ def execute_tool(
     session: Session | None = None,
     resources: Mapping[Any, object] | ResourceRegistry | None = None,
     policies: Iterable[ToolPolicy] = (),
+    effect_ledger: Ledger | None = None,
     call_id: str = "call_1",
 ) -> ToolReply: ...
 def execute_tool(
@@ -72,12 +95,16 @@ def execute_tool(
     session: Session | None = None,
     resources: Mapping[Any, object] | ResourceRegistry | None = None,
     policies: Iterable[ToolPolicy] = (),
+    effect_ledger: Ledger | None = None,
     call_id: str = "call_1",
 ) -> ToolReply:
     """One call through the whole engine: parsed, asked, undone when it fails, recorded in the session.
 
-    The arguments are params, a mapping, JSON text, or None for a tool without parameters. A call that an adapter in
-    manual mode handed out runs where it was asked for; `SessionError` when `session` is another one.
+    The arguments are params, a mapping, JSON text, or None for a tool without parameters. With an `effect_ledger` an
+    idempotent tool runs once per key over all calls that share it; without one, over those of the session.
+
+    A call that an adapter in manual mode handed out runs where it was asked for; `SessionError` when `session` is
+    another one.
     """
     if isinstance(tool, OpenCall):
         return tool.execute(session=session)
@@ -86,9 +113,12 @@ def execute_tool(
         text = dump_json(text)
     section = MarkdownSection(title="Tool", template="", tools=[tool], policies=tuple(policies))
     prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="testing", key="execute-tool", sections=[section]))
-    if resources is not None:
+    if isinstance(resources, ContextResources):
+        prompt.resources.context = resources.context
+    elif resources is not None:
         prompt = prompt.bind(resources=resources)
-    with ToolExecutor(prompt=prompt, session=make_session() if session is None else session) as executor:
+    session = make_session() if session is None else session
+    with ToolExecutor(prompt=prompt, session=session, effect_ledger=effect_ledger) as executor:
         return executor.execute(ToolCall(call_id, tool.name, text))
 
 
@@ -106,4 +136,12 @@ def transactional(tool: Tool[P, R]) -> Callable[..., ToolResult[Any]]:
     return call
 
 
-__all__ = ["execute_tool", "make_context", "make_context_with_files", "make_session", "make_vfs", "transactional"]
+__all__ = [
+    "MadeContext",
+    "execute_tool",
+    "make_context",
+    "make_context_with_files",
+    "make_session",
+    "make_vfs",
+    "transactional",
+]

@@ -14,8 +14,14 @@ from ..budget import TokenUsage
 from ..serde import dump_json
 
 
+class Part:
+    """What a turn is made of: `say(...)` or `call(...)`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Say:
+class Say(Part):
     """Text of a turn; see `say`."""
 
     text: str
@@ -24,7 +30,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Part):
     """A tool call of a turn; see `call`."""
 
     name: str
@@ -37,7 +43,11 @@ class Call:
 
 
 def say(text: str, *, usage: TokenUsage | None = None, stop_reason: StopReason = "end_turn") -> Say:
-    """The model says this. Alone in a turn it is the final answer."""
+    """The model says this. Alone in a turn it is the final answer.
+
+    `usage` are the tokens of the whole turn, also where calls stand beside it. A turn that names none costs what
+    `ScriptedAdapter(usage=)` says, or nothing.
+    """
     return Say(text, usage or TokenUsage(), stop_reason)
 
 
@@ -51,10 +61,9 @@ def call_raw(name: str, arguments: str, /) -> Call:
     return Call(name, arguments)
 
 
-Part = Say | Call
 Turn = Part | Sequence[Part] | BaseException | Callable[[ModelRequest], Any]
 """One turn: something to say, a call, several of them at once, an exception to raise, or a function of the request that
-gives one of these."""
+gives one of these. `SCRIPT: list[Turn] = [...]` types a script that holds more than single parts."""
 
 
 class ScriptedAdapter(ProviderAdapter):
@@ -139,4 +148,4 @@ def _message(part: Call, number: int, position: int) -> CallMessage:
     return CallMessage(made if part.id is None else part.id, part.name, part.arguments)
 
 
-__all__ = ["Call", "Say", "ScriptedAdapter", "Turn", "call", "call_raw", "say"]
+__all__ = ["Call", "Part", "Say", "ScriptedAdapter", "Turn", "call", "call_raw", "say"]

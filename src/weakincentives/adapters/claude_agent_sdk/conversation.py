@@ -150,6 +150,7 @@ class Conversation(Generic[OutputT]):
             await self._begin()
             self._limits.check(self._prompt.name)
             await self._executor.__aenter__()
+            self._limits.count_in(self._executor.budget_tracker)
             async with timer:
                 response = await self._converse()
         except BaseException as error:
@@ -428,7 +429,7 @@ class Conversation(Generic[OutputT]):
         if result.is_error or result.subtype != "success":
             raise self._error(_service_problem(result), "request")
         text = result.result or ""
-        output: OutputT | None = None
+        output: Any = None
         if self._prompt.structured_output is not None or self._prompt.output_type is str:
             try:
                 output = self._prompt.parse_output(text)

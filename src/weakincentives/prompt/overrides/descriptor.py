@@ -68,7 +68,8 @@ def _section(node: Node) -> SectionDescriptor | None:
 def _tool(tool: Tool[Any, Any]) -> ToolDescriptor:
     schema = tool.schema()
     params = {name: str(item.get("description", "")) for name, item in schema["properties"].items()}
-    contract = json.dumps([tool.description, schema], sort_keys=True)
+    words = [tool.description] if tool.guidance is None else [tool.description, tool.guidance]
+    contract = json.dumps([*words, schema], sort_keys=True)  # without guidance, as it was before there was any
     return ToolDescriptor(tool.name, tool.description, params, _hash(contract), tool)
 
 
