@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from immutables import Map
-
+from ..persistent_map import Map, map_of
 from .paths import ROOT, is_a_directory, join, not_a_directory, not_found
 from .protocol import FileChanges
 
@@ -38,7 +37,7 @@ class Directory:
 
 
 Node = File | Directory
-EMPTY: Map[str, Node] = Map()
+EMPTY: Map[str, Node] = map_of()
 NOTHING = FileChanges()
 
 
