@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, final
 
+from ..signatures import signature_of
+
 T = TypeVar("T")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -30,7 +32,7 @@ class Condition(Generic[T]):
 
 def _takes_argument(function: Callable[..., Any]) -> bool:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature
         return True
     required = [p for p in parameters if p.default is p.empty and p.kind in _POSITIONAL]
