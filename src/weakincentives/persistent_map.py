@@ -3,7 +3,7 @@
 This is what makes snapshots of directories free: whoever holds a map keeps seeing exactly those entries.
 
 A map of few entries is one dict, which is copied on every change; that is quicker than any tree, and reads cost what
-they cost in a dict. A map of many is a tree: lists of 32 places, of which each level looks at five more bits of a key's
+they cost in a dict. A map of many is a tree: lists of 64 places, of which each level looks at six more bits of a key's
 hash, down to leaves that are dicts of a few entries. A change copies one leaf and the lists above it.
 """
 
@@ -20,16 +20,18 @@ V = TypeVar("V")
 SMALL = 128
 """So many entries are one dict; a tree becomes one again when it has shrunk to half as many."""
 
-LEAF = 32
+LEAF = 64
 """So many entries a leaf has before it is divided."""
 
-WIDTH = 32
-BITS = 5
+BITS = 6
+WIDTH = 2**BITS
+MASK = WIDTH - 1
 LAST_SHIFT = 60
 """Where the 64 bits of a hash end: keys with equal hashes share a leaf of any size."""
 
 _Leaf = dict[Any, Any]
 _Node = list[Any]  # of leaves and nodes
+_NODE: Any = list  # a name that type checkers do not narrow by; a cast would be one more call in the loops below
 _NO_LEAF: _Leaf = {}
 
 
@@ -93,22 +95,32 @@ class _Large(Map[K, V]):
         return self._size
 
     def __getitem__(self, key: K) -> V:
-        return _leaf(self._root, hash(key))[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in _leaf(self._root, hash(key))
+        below: Any = self._root
+        bits = hash(key)
+        while type(below) is _NODE:
+            below = below[bits & MASK]
+            bits >>= BITS
+        return below[key]
 
     def get(self, key: K, default: Any = None) -> Any:
-        return _leaf(self._root, hash(key)).get(key, default)
+        below: Any = self._root
+        bits = hash(key)
+        while type(below) is _NODE:
+            below = below[bits & MASK]
+            bits >>= BITS
+        return below.get(key, default)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key, _NO_LEAF) is not _NO_LEAF
 
     def set(self, key: K, value: V) -> Map[K, V]:
         bits, shift = hash(key), 0
         root = node = self._root.copy()
-        place = bits & 31
-        while type(below := node[place]) is list:
-            node[place] = node = cast(_Node, below).copy()
+        place = bits & MASK
+        while type(below := node[place]) is _NODE:
+            node[place] = node = below.copy()
             shift += BITS
-            place = bits >> shift & 31
+            place = bits >> shift & MASK
         leaf = {**below, key: value}
         node[place] = leaf if len(leaf) <= LEAF else _divided(leaf, shift + BITS)
         return _Large(root, self._size + len(leaf) - len(below))
@@ -116,14 +128,14 @@ class _Large(Map[K, V]):
     def delete(self, key: K) -> Map[K, V]:
         bits = hash(key)
         root = node = self._root.copy()
-        path = [(root, bits & 31)]
-        while type(below := node[bits & 31]) is list:
-            node[bits & 31] = node = cast(_Node, below).copy()
+        path = [(root, bits & MASK)]
+        while type(below := node[bits & MASK]) is _NODE:
+            node[bits & MASK] = node = below.copy()
             bits >>= BITS
-            path.append((node, bits & 31))
+            path.append((node, bits & MASK))
         leaf = below.copy()
         del leaf[key]
-        node[bits & 31] = leaf
+        node[bits & MASK] = leaf
         while not leaf and path:  # a list without an entry goes too, so that what was deleted leaves nothing behind
             node, place = path.pop()
             node[place] = _NO_LEAF
@@ -165,29 +177,21 @@ def map_of(items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> Map[K, V]:
     return small if len(small) <= SMALL else _Large(_divided(small, 0), len(small))
 
 
-def _leaf(node: Any, bits: int) -> _Leaf:
-    """Where the entry of a key with this hash is, if it is anywhere."""
-    while type(node) is list:
-        node = cast(_Node, node)[bits & 31]
-        bits >>= BITS
-    return node
-
-
 def _leaves(node: _Node) -> Iterator[_Leaf]:
     for below in node:
-        if type(below) is list:
-            yield from _leaves(cast(_Node, below))
+        if type(below) is _NODE:
+            yield from _leaves(below)
         else:
             yield below
 
 
 def _divided(entries: _Leaf, shift: int) -> Any:
-    """A node with the entries below it, by five bits of their hashes; the entries themselves where no bits are left."""
+    """A node with the entries below it, by six bits of their hashes; the entries themselves where no bits are left."""
     if shift > LAST_SHIFT:
         return entries
     node: _Node = [_NO_LEAF] * WIDTH
     for key, value in entries.items():
-        place = hash(key) >> shift & 31
+        place = hash(key) >> shift & MASK
         if node[place]:
             node[place][key] = value
         else:
