@@ -26,8 +26,9 @@ LEAF = 64
 BITS = 6
 WIDTH = 2**BITS
 MASK = WIDTH - 1
-LAST_SHIFT = 60
-"""Where the 64 bits of a hash end: keys with equal hashes share a leaf of any size."""
+HASH = 2**30 - 1
+"""The bits of a hash that count: as many as Python calculates with quickly. Keys that agree in them share a leaf."""
+LAST_SHIFT = 24
 
 _Leaf = dict[Any, Any]
 _Node = list[Any]  # of leaves and nodes
@@ -96,7 +97,7 @@ class _Large(Map[K, V]):
 
     def __getitem__(self, key: K) -> V:
         below: Any = self._root
-        bits = hash(key)
+        bits = hash(key) & HASH
         while type(below) is _NODE:
             below = below[bits & MASK]
             bits >>= BITS
@@ -104,7 +105,7 @@ class _Large(Map[K, V]):
 
     def get(self, key: K, default: Any = None) -> Any:
         below: Any = self._root
-        bits = hash(key)
+        bits = hash(key) & HASH
         while type(below) is _NODE:
             below = below[bits & MASK]
             bits >>= BITS
@@ -114,7 +115,7 @@ class _Large(Map[K, V]):
         return self.get(key, _NO_LEAF) is not _NO_LEAF
 
     def set(self, key: K, value: V) -> Map[K, V]:
-        bits, shift = hash(key), 0
+        bits, shift = hash(key) & HASH, 0
         root = node = self._root.copy()
         place = bits & MASK
         while type(below := node[place]) is _NODE:
@@ -126,7 +127,7 @@ class _Large(Map[K, V]):
         return _Large(root, self._size + len(leaf) - len(below))
 
     def delete(self, key: K) -> Map[K, V]:
-        bits = hash(key)
+        bits = hash(key) & HASH
         root = node = self._root.copy()
         path = [(root, bits & MASK)]
         while type(below := node[bits & MASK]) is _NODE:
@@ -191,7 +192,7 @@ def _divided(entries: _Leaf, shift: int) -> Any:
         return entries
     node: _Node = [_NO_LEAF] * WIDTH
     for key, value in entries.items():
-        place = hash(key) >> shift & MASK
+        place = (hash(key) & HASH) >> shift & MASK
         if node[place]:
             node[place][key] = value
         else:
