@@ -10,7 +10,7 @@ FUZZ   ?=
 SECONDS_EACH ?= 600
 MUTANTS := tests/mutants tests/ledger/test_mutants.py
 
-.PHONY: demo test check lint types layers dead docs coverage bench torture mutants fuzz format wheel clean
+.PHONY: demo test check lint types layers dead docs coverage bench torture mutants fuzz format wheel wheels clean
 
 $(VENV)/.run: $(SETUP)
 	@echo "Setting up $(VENV) ..."
@@ -80,6 +80,10 @@ format: $(VENV)/.dev
 wheel: $(VENV)/.dev
 	@rm -rf dist
 	@$(BIN)/python -m build --wheel --outdir dist .
+
+# Which dependencies have no wheels for a Python or system that we support; asks the index.
+wheels: $(VENV)/.test
+	@$(BIN)/python scripts/check_wheels.py
 
 clean:
 	rm -rf $(VENV) dist build .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ from .harness import Row
 BASE = "from pydantic import TypeAdapter"
 OURS = "import weakincentives; [getattr(weakincentives, n) for n in weakincentives.__all__]"
 EXTRAS = ("openai", "litellm", "anthropic", "claude_agent_sdk", "mcp", "xllamacpp", "pydantic_monty", "asteval",
-          "psycopg", "rich", "starlette", "opentelemetry", "regex", "pathspec")  # fmt: skip
+          "psycopg", "rich", "opentelemetry", "regex", "pathspec")  # fmt: skip
 
 
 def _cpu(code: str) -> float:

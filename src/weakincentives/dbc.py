@@ -19,6 +19,7 @@ from .errors import ContractError
 from .invariants import invariant
 from .predicates import problem_of
 from .results import ToolResult
+from .signatures import signature_of
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ def _contract(kind: str, predicate: Predicate, message: str) -> Callable[[Callab
 
 
 def _read(function: Callable[..., Any]) -> _Contract:
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     parameters = signature.parameters.values()
     variadic = any(p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters)
     return _Contract(
@@ -165,7 +166,7 @@ def _wanted(kind: str, predicate: Predicate, contract: _Contract) -> tuple[str, 
             f"A condition of {contract.function.__qualname__} is async; conditions must be plain functions."
         )
     offered = (*contract.names, "result") if kind == "Postcondition" else contract.names
-    wanted = tuple(inspect.signature(predicate).parameters)
+    wanted = tuple(signature_of(predicate).parameters)
     unknown = [name for name in wanted if name not in offered]
     if unknown:
         raise TypeError(
@@ -224,7 +225,7 @@ def pure(function: Callable[P, R]) -> Callable[P, R]:
     ...
     weakincentives.errors.ContractError: total is declared pure but changed its argument 'numbers'
     """
-    signature = inspect.signature(function)
+    signature = signature_of(function)
 
     def unchanged(bound: Mapping[str, object], before: Mapping[str, object]) -> None:
         for name, value in bound.items():

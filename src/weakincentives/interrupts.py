@@ -13,10 +13,10 @@ statement after a user's function has returned, and as the first of its `except`
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from inspect import currentframe
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, get_ident
 from time import monotonic
@@ -53,7 +53,7 @@ class Shield:
 
         To be called before `depth` is lowered: a signal that comes meanwhile is noted too.
         """
-        depth, raised, frame = self.depth, None, sys._getframe()  # pyright: ignore[reportPrivateUsage]
+        depth, raised, frame = self.depth, None, currentframe()
         while self.noted:
             signum, handler = self.noted.pop(0)
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from threading import get_ident
@@ -56,7 +57,9 @@ def _insists(signum: int, shield: Shield) -> bool:
     return monotonic() - shield.since > _INSIST and any(item[0] == signum for item in shield.noted)
 
 
-_signal: Any = import_module("_signal")  # `signal.signal` converts to enumerations, which takes ten times as long
+_signal: Any = signal
+with suppress(ImportError):  # `signal.signal` converts to enumerations, which takes ten times as long
+    _signal = import_module("_signal")
 _get: Callable[[int], Any] = _signal.getsignal
 _set: Callable[[int, Any], Any] = _signal.signal
 _SIGINT = int(signal.SIGINT)

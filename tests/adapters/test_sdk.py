@@ -20,7 +20,7 @@ from weakincentives.adapters import Throttle
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
-from weakincentives.adapters.sdk import retry_after
+from weakincentives.adapters.sdk import load, retry_after
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.prompt import MarkdownSection, Prompt, ToolExample, tool
@@ -49,6 +49,14 @@ def test_a_missing_package_names_its_command(adapter: Any, extra: str, monkeypat
     monkeypatch.setitem(sys.modules, extra, None)
     with pytest.raises(ImportError, match=rf"pip install 'weakincentives\[{extra}\]'"):
         adapter("model")
+
+
+def test_a_package_without_a_release_for_this_python_names_what_works() -> None:
+    """The command alone would install nothing, so the error says what takes the package's place."""
+    with pytest.raises(ImportError, match=r"no release of it for this Python.*OpenAIAdapter\(model, base_url"):
+        load("a_package_that_is_not_there", "litellm", before=(3, 11))
+    with pytest.raises(ImportError, match=r"Install it: pip install 'weakincentives\[litellm\]'$"):
+        load("a_package_that_is_not_there", "litellm", before=(4, 0))
 
 
 def test_wrong_settings_are_refused() -> None:

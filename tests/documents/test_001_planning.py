@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from enum import Enum
+from inspect import get_annotations
 from typing import Literal, get_args, get_type_hints
 
 import pytest
@@ -81,7 +82,8 @@ def test_tool_parameters():
         ours = getattr(tools, printed.__name__)
         starts_like(ours, printed)
         hints = get_type_hints(ours)
-        assert [hints[name] for name in printed.__annotations__] == list(printed.__annotations__.values())
+        annotations = get_annotations(printed)
+        assert [hints[name] for name in annotations] == list(annotations.values())
     assert [tool.params_type for tool in PlanningToolsSection().tools] == [
         tools.SetupPlan,
         tools.AddStep,

@@ -235,6 +235,27 @@ _FAULTS = [
         "                pass\n"
         "            else:\n                self.let_go()\n",
     ),
+    Mutant(
+        "an interpreter without private parts is not expected: signals",
+        "signals.py",
+        "with suppress(ImportError):",
+        "with suppress(KeyError):",
+        ("tests/core/test_interpreters.py",),
+    ),
+    Mutant(
+        "an interpreter without private parts is not expected: foreign threads",
+        "runtime/places.py",
+        "        return _current_frames is None or thread.ident in _current_frames()\n",
+        "        return _current_frames is not None and thread.ident in _current_frames()\n",
+        ("tests/core/test_interpreters.py",),
+    ),
+    Mutant(
+        "a context that only type checkers import is known only alone",
+        "prompt/handlers.py",
+        'for part in hint.split("|"))',
+        "for part in [hint])",
+        ("tests/prompt/test_lazy_annotations.py",),
+    ),
 ]
 
 MUTANTS = [fault._replace(by=fault.by or _SUITE) for fault in _FAULTS]

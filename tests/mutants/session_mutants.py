@@ -8,6 +8,7 @@ _MODEL = ("tests/session/test_interleavings.py",)
 _OVERLAPS = ("tests/session/test_savepoints.py",)
 _CALLS = ("tests/session/test_own_writes.py", "tests/session/test_own_registrations.py")
 _SNAPSHOTS = ("tests/session/test_snapshots_in_calls.py",)
+_MAPS = ("tests/core/test_persistent_map.py",)
 
 MUTANTS = [
     Mutant(
@@ -76,8 +77,8 @@ MUTANTS = [
     Mutant(
         "the snapshot of a savepoint takes the slices that its call made LOGs for LOGs",
         "session/savepoints.py",
-        "content[NOTES], content[INITIAL], content[POLICIES])\n",
-        "content[NOTES], content[INITIAL], core.policies)\n",
+        "        return Snapshot(core, state, core.logged, notes, initial, policies)\n",
+        "        return Snapshot(core, state, core.logged, notes, initial, core.policies)\n",
         _SNAPSHOTS,
     ),
     Mutant(
@@ -170,5 +171,61 @@ MUTANTS = [
         "    if core.marks or core.writes or core.subscribed:\n",
         "    if core.marks:\n",
         _OVERLAPS,
+    ),
+    Mutant(
+        "a small map is changed in place",
+        "persistent_map.py",
+        "        changed = _Small(self)\n        changed[key] = value\n",
+        "        changed = self\n        changed[key] = value\n",
+        _MAPS,
+    ),
+    Mutant(
+        "a list of a large map is changed in place",
+        "persistent_map.py",
+        "            node[place] = node = below.copy()\n",
+        "            node[place] = node = below\n",
+        _MAPS,
+    ),
+    Mutant(
+        "a leaf of a large map is changed in place",
+        "persistent_map.py",
+        "        leaf = below.copy()\n",
+        "        leaf = below\n",
+        _MAPS,
+    ),
+    Mutant(
+        "a large map counts a key twice",
+        "persistent_map.py",
+        "self._size + len(leaf) - len(below))",
+        "self._size + 1)",
+        _MAPS,
+    ),
+    Mutant(
+        "a leaf is divided by the bits of its own level",
+        "persistent_map.py",
+        "_divided(leaf, shift + BITS)\n        return _Large",
+        "_divided(leaf, shift)\n        return _Large",
+        _MAPS,
+    ),
+    Mutant(
+        "keys with equal hashes are divided without end",
+        "persistent_map.py",
+        "    if shift > LAST_SHIFT:\n",
+        "    if shift > LAST_SHIFT * 1000:\n",
+        _MAPS,
+    ),
+    Mutant(
+        "lists without entries stay",
+        "persistent_map.py",
+        "        while not leaf and path:",
+        "        while False and path:",
+        _MAPS,
+    ),
+    Mutant(
+        "a large map is pickled with the places of its keys",
+        "persistent_map.py",
+        "    def __reduce__(",
+        "    def reduced(",
+        _MAPS,
     ),
 ]  # fmt: skip

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal, cast
 
@@ -170,13 +170,7 @@ def test_params_types_that_are_no_objects_are_refused(params_type: Any) -> None:
 
 def test_a_params_type_without_a_schema_is_refused_with_its_field() -> None:
     """A field that has no JSON form is named, with its type and where such things belong."""
-
-    @dataclass
-    class Holder:
-        ok: Annotated[int, "fine"]
-        call: Callable[[], int]
-
-    Holder.__annotations__["ok"], Holder.__annotations__["call"] = int, Callable[[], int]
+    Holder = make_dataclass("Holder", [("ok", Annotated[int, "fine"]), ("call", Callable[[], int])])  # noqa: N806
     error = refusal(lambda: build((Holder, str)))
     assert error.tool_name == "lookup"
     assert error.dataclass_type is Holder
@@ -426,7 +420,7 @@ def bare_result(params: Lookup | Other) -> Any:
     raise NotImplementedError
 
 
-bare_result.__annotations__["return"] = "ToolResult"
+bare_result.__annotations__ = {"params": Lookup | Other, "return": "ToolResult"}
 
 
 @pytest.mark.parametrize("handler", [wide, unresolvable, bare_result])
@@ -481,13 +475,8 @@ def test_a_lone_example_is_refused_with_the_comma_it_lacks() -> None:
 
 def test_fields_that_the_constructor_does_not_take_are_no_problem_in_examples() -> None:
     """A computed field (`init=False`) of an example's input is not held against it."""
-
-    @dataclass
-    class Computed:
-        name: str
-        length: int = field(init=False, default=0)
-
-    Computed.__annotations__.update(name=str, length=int)
+    length = ("length", int, field(init=False, default=0))
+    Computed: Any = make_dataclass("Computed", [("name", str), length])  # noqa: N806
     assert build((Computed, str), examples=[ToolExample("x", Computed("a"), "b")]).examples
 
 

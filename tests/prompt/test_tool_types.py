@@ -166,7 +166,7 @@ def test_a_context_that_cannot_be_resolved_is_known_by_its_name() -> None:
     def handler(params: Any, *, ctx: Any) -> Any:
         return ctx
 
-    handler.__annotations__["ctx"] = "prompt.ToolContext"
+    handler.__annotations__ = {"ctx": "prompt.ToolContext"}
     context = ToolContext()
     assert read_handler(handler).call(None, context) is context
 

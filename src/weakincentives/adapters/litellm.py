@@ -18,7 +18,8 @@ class LiteLLMAdapter(SdkAdapter):
     """Asks through the `litellm` package.
 
     Construction raises ImportError without the package (`pip install 'weakincentives[litellm]'`) and sends nothing;
-    importing it takes seconds. Keys come from the variables of the provider that the model's name begins with.
+    importing it takes seconds. LiteLLM has no release for Python 3.15 yet; there `OpenAIAdapter` with `base_url` speaks
+    to most providers. Keys come from the variables of the provider that the model's name begins with.
 
     Args:
         model: provider and name, such as "groq/llama-3.3-70b".
@@ -46,7 +47,7 @@ class LiteLLMAdapter(SdkAdapter):
         variable = f"{model.partition('/')[0].upper()}_API_KEY" if "/" in model else "the provider's key variable"
         words = ProviderWords("LiteLLM", variable, "LiteLLMAdapter", model)
         super().__init__(words, extra=extra, **options)
-        self._sdk = load("litellm", "litellm")
+        self._sdk = load("litellm", "litellm", before=(3, 15))
         self._where = {key: value for key, value in (("base_url", base_url), ("api_key", api_key)) if value is not None}
         self._strict = strict
         self._native_output = native_output

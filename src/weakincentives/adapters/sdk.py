@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import sys
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from time import time
@@ -26,14 +27,23 @@ class ProviderWords(NamedTuple):
     model: str
 
 
-def load(module: str, extra: str) -> Any:
-    """Import a provider's package when it is first needed; ImportError names the command that installs it."""
+def load(module: str, extra: str, *, before: tuple[int, int] | None = None) -> Any:
+    """Import a provider's package when it is first needed; ImportError names the command that installs it.
+
+    `before` is the first Python for which there is no release of the package: from there on the extra brings openai.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"{module} could not be imported ({error}). Install it: pip install 'weakincentives[{extra}]'"
-        ) from error
+        command = f"pip install 'weakincentives[{extra}]'"
+        advice = f"Install it: {command}"
+        if before is not None and sys.version_info >= before:
+            advice = (
+                f"There is no release of it for this Python; {command} installs openai instead: use "
+                "OpenAIAdapter(model, base_url=...) with a server that is compatible with OpenAI's, which most "
+                f"providers have, or a Python before {before[0]}.{before[1]}"
+            )
+        raise ImportError(f"{module} could not be imported ({error}). {advice}") from error
 
 
 def broken_limit(error: BaseException) -> RequestFailed | None:

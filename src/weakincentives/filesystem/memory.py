@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from operator import itemgetter
 from threading import RLock
 from types import MappingProxyType
 from typing import final
@@ -121,8 +122,8 @@ class InMemoryFilesystem(Searching):
         node = find(self._root, path)
         if isinstance(node, File):
             raise not_a_directory(path)
-        children = node.children
-        return [_stat(join(path, name), children[name]) for name in sorted(children)]
+        children = sorted(node.children.items(), key=itemgetter(0))
+        return [_stat(join(path, name), child) for name, child in children]
 
     def is_readonly(self, path: str) -> bool:
         """Always False; a path that would be refused raises as everywhere."""

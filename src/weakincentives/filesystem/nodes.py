@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from immutables import Map
-
+from ..persistent_map import Map, map_of
 from .paths import ROOT, is_a_directory, join, not_a_directory, not_found
 from .protocol import FileChanges
 
@@ -38,7 +37,7 @@ class Directory:
 
 
 Node = File | Directory
-EMPTY: Map[str, Node] = Map()
+EMPTY: Map[str, Node] = map_of()
 NOTHING = FileChanges()
 
 
@@ -89,10 +88,11 @@ def put_file(root: Directory, path: str, content: bytes, now: float, *, append: 
         return _attach(chain, names, path, File(content, now), now)
     old = chain[-1].children.get(names[-1])
     if old is None:
-        return _rebuild(chain, names, File(content, now), now), path
+        return _rebuild(chain, names, File(content, now), now, True), path
     if isinstance(old, Directory):
         raise is_a_directory(path)
-    return _rebuild(chain, names, File(old.content + content if append else content, now, old.mode), now), path
+    node = File(old.content + content if append else content, now, old.mode)
+    return _rebuild(chain, names, node, now, False), path
 
 
 def _descend(root: Directory, path: str) -> tuple[list[Directory], list[str]]:
@@ -113,18 +113,18 @@ def _descend(root: Directory, path: str) -> tuple[list[Directory], list[str]]:
 
 def _attach(chain: list[Directory], names: list[str], path: str, node: Node, now: float) -> tuple[Directory, str]:
     if len(chain) == len(names):
-        return _rebuild(chain, names, node, now), path
+        return _rebuild(chain, names, node, now, names[-1] not in chain[-1].children), path
     for missing in reversed(names[len(chain) :]):
         node = Directory(EMPTY.set(missing, node), now)
-    return _rebuild(chain, names, node, now), "/".join(names[: len(chain)])
+    return _rebuild(chain, names, node, now, True), "/".join(names[: len(chain)])
 
 
-def _rebuild(chain: list[Directory], names: list[str], node: Node, now: float) -> Directory:
+def _rebuild(chain: list[Directory], names: list[str], node: Node, now: float, is_new: bool) -> Directory:
     depth = len(chain) - 1
-    directory, name = chain[depth], names[depth]
+    directory = chain[depth]
     # As on a disk, a directory's own time moves when a name comes or goes in it.
-    moved = now if name not in directory.children else directory.modified
-    above = Directory(directory.children.set(name, node), moved, directory.mode)
+    moved = now if is_new else directory.modified
+    above = Directory(directory.children.set(names[depth], node), moved, directory.mode)
     while depth:
         depth -= 1
         directory = chain[depth]

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar, final
 
 from ..session.protocols import SessionProtocol
+from ..signatures import signature_of
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Condition(Generic[T]):
 
 def _parameters(function: Callable[..., Any]) -> Sequence[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        return list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature
         return [inspect.Parameter("params", inspect.Parameter.POSITIONAL_ONLY)]
 

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, Final, Protocol, TypeVar, cast, final, get_args, get_origin
 
 from ..results import ToolResult
+from ..signatures import annotations_of, signature_of
 from .tool_context import ToolContext
 from .typeforms import plain
 
@@ -80,7 +81,7 @@ class HandlerPlan:
 def read_handler(handler: Callable[..., Any]) -> HandlerPlan:
     """Read a handler's signature and annotations; `SignatureError` when it is none of the three forms."""
     try:
-        signature = inspect.signature(handler)
+        signature = signature_of(handler)
     except (TypeError, ValueError):
         raise SignatureError("its signature cannot be read. Wrap it in a function (params, *, context)") from None
     hints = resolved_hints(handler)
@@ -130,7 +131,7 @@ def _normalised(handler: Callable[..., Any], rest: list[inspect.Parameter], hint
 def is_context(hint: Any) -> bool:
     """Whether an annotation means the context, also as `ToolContext | None` or an unresolved name."""
     if isinstance(hint, str):
-        return hint.rpartition(".")[2] == "ToolContext"
+        return any(part.strip().rpartition(".")[2] == "ToolContext" for part in hint.split("|"))
     return hint is ToolContext or ToolContext in get_args(hint)
 
 
@@ -161,7 +162,7 @@ def resolved_hints(handler: Callable[..., Any]) -> dict[str, Any]:
         except ValueError:  # not assigned yet
             continue
     hints: dict[str, Any] = {}
-    for name, hint in dict(getattr(function, "__annotations__", {})).items():
+    for name, hint in annotations_of(function).items():
         try:
             while isinstance(hint, str):  # twice where a quoted name stands in a module with lazy annotations
                 text, hint = hint, eval(hint, scope)  # noqa: S307 - the author's own text, as `get_type_hints` does

@@ -6,29 +6,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, cast, final
 
-from immutables import Map
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ..errors import PathRefusedError, PromptValidationError
 from ..filesystem import Filesystem
 from ..filesystem.fingerprints import fingerprint
 from ..filesystem.paths import normalise
+from ..persistent_map import Map, map_of
 from ..results import ToolResult
 from ..session import SessionProtocol
 from .tool_context import ToolContext
 
 
-def _as_map(saved: Any) -> Map[str, str]:
-    return Map(saved)
-
-
 def _no_prints() -> Map[str, str]:
-    return Map()
+    return map_of()
 
 
 _Prints = Annotated[
     Map[str, str],
-    PlainValidator(_as_map),
+    PlainValidator(map_of),
     PlainSerializer(dict, return_type=dict[str, str]),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
 ]

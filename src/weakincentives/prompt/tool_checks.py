@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar, cast, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
 from ..serde import dump, parse
 from ..serde.schema import shared_schema
+from ..signatures import annotations_of
 from .annotations import ToolAnnotations
 from .handlers import UNKNOWN, HandlerPlan, SignatureError, importable, read_handler, unwrap_awaitable
 from .idempotency import IdempotencyConfig
@@ -308,7 +309,7 @@ def field_names(params_type: Any) -> tuple[str, ...]:
     if is_dataclass(origin):
         return tuple(item.name for item in fields(origin))
     if is_typed_dict(origin):
-        return tuple(cast(Mapping[str, Any], origin.__annotations__))
+        return tuple(annotations_of(origin))
     if isinstance(origin, type) and issubclass(origin, BaseModel):
         return tuple(origin.model_fields)
     return ()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any, ParamSpec, cast, final, get_args, get_origin, overload
 
 from ..results import ToolResult
+from ..signatures import signature_of
 from .annotations import ToolAnnotations
 from .docstrings import Docstring, read_docstring
 from .function_tool import FunctionTool, OwnT, WithContext, WithoutContext
@@ -172,7 +173,7 @@ class _Shape:
 
 def _read(function: Function, doc: Docstring, refusals: Refusals) -> _Shape:
     hints = resolved_hints(function)
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(signature_of(function).parameters.values())
     context_name = next((p.name for p in parameters if _takes_context(p, hints)), None)
     arguments = [p for p in parameters if p.name != context_name]
     returns = unwrap_awaitable(hints.get("return", UNKNOWN))

@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from time import monotonic
 from typing import Any
 from weakref import ref
 
 from ..weak_table import WeakTable
+
+try:  # several times as quick as the public function, which raises where none runs
+    from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
+except ImportError:
+
+    def running_loop() -> asyncio.AbstractEventLoop | None:
+        """The event loop that runs in this thread, or None."""
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+
 
 _STANDSTILL = 30.0
 """Seconds that an event loop of another thread may stand still before who waits for it is told."""
@@ -106,9 +118,14 @@ def _stood_still(loop: asyncio.AbstractEventLoop) -> float:
     return monotonic() - since
 
 
+# Nothing public tells whether a thread that Python did not start is over. Without these it is taken to be alive.
+_FOREIGN: Any = getattr(threading, "_DummyThread", ())
+_current_frames: Callable[[], Mapping[int, Any]] | None = getattr(sys, "_current_frames", None)
+
+
 def _is_alive(thread: threading.Thread) -> bool:
-    if isinstance(thread, threading._DummyThread):  # pyright: ignore[reportPrivateUsage] # not started by Python
-        return thread.ident in sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+    if isinstance(thread, _FOREIGN):
+        return _current_frames is None or thread.ident in _current_frames()
     return thread.is_alive()
 
 

@@ -8,12 +8,10 @@ events are recorded for a reader who comes much later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from threading import RLock, get_ident
 from typing import Any, TypeVar
-
-from immutables import Map
 
 from ..errors import SessionError
 from ..fence import Owner, current_owner
@@ -45,8 +43,8 @@ class Contents:
         self.logged = Logged(NO_LOGS, [], 0)
         self.initial: Slices = NO_SLICES
         self.notes: Notes = NO_NOTES
-        self.policies: Map[type[Any], SlicePolicy] = Map()
-        self.reducers: Map[type[Any], tuple[Step, ...]] = Map()
+        self.policies: Mapping[type[Any], SlicePolicy] = {}
+        self.reducers: Mapping[type[Any], tuple[Step, ...]] = {}
         self.calls: list[Owner] = []
         """The owners of the open savepoints. Writes are noted only while there are some."""
         self.for_all: frozenset[Owner] = _NO_OWNERS

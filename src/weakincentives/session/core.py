@@ -18,7 +18,7 @@ from .reducers import append_all
 from .snapshots import NO_LOGS, NO_NOTES, NO_SLICES, Logged, Notes, SliceChange, Slices, Snapshot, compare, same_log
 from .subscriptions import Subscribing
 from .vector import EMPTY, Vector
-from .writes import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant
+from .writes import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant, without
 
 _LOG_ALONE = Plan(True, True, (), False)
 """Of events that are appended to their LOG slice and nothing else, as nearly all of the engine's are."""
@@ -151,7 +151,7 @@ class Core(Contents):
                 if shown is None:
                     shown = snapshot.initial.get(slice_type)
                 if shown is not None and shown is not self.initial.get(slice_type):
-                    state = state.set(slice_type, shown)
+                    state = {**state, slice_type: shown}
         return state
 
     def note(self, key: object, value: object) -> None:
@@ -201,7 +201,7 @@ class Core(Contents):
                     "Register the reducer on another slice."
                 )
             added = partial(with_step, Step(slice_type, reducer))
-            reducers = self.reducers.set(event_type, added(self.reducers.get(event_type)))
+            reducers = {**self.reducers, event_type: added(self.reducers.get(event_type))}
             if self.calls:
                 self.note_write(REDUCERS, event_type, added)
             self.reducers = reducers
@@ -219,13 +219,13 @@ class Core(Contents):
                     "Name the policy in the class (slice_policy), or register before the first item."
                 )
             state = self.state
-            if policy is SlicePolicy.LOG and slice_type in state:
-                state = state.delete(slice_type)  # empty, but it would hide the items among the logs
+            if policy is SlicePolicy.LOG:
+                state = without(state, slice_type)  # empty, but it would hide the items among the logs
             if self.calls:
                 is_new_log = known is None and policy is SlicePolicy.LOG
                 gone = [(STATE, slice_type, constant(None), None)] if is_new_log else []
                 self.note_writes([*gone, (POLICIES, slice_type, constant(policy), None)], False)
-            self.state, self.policies = state, self.policies.set(slice_type, policy)
+            self.state, self.policies = state, {**self.policies, slice_type: policy}
             self._plans = {}
 
     def set_initial(self, slice_type: type[Any], content: Vector[Any]) -> None:
@@ -233,7 +233,7 @@ class Core(Contents):
         with self.lock:
             if self.calls:
                 self.note_write(INITIAL, slice_type, constant(content))
-            self.initial = self.initial.set(slice_type, content)
+            self.initial = {**self.initial, slice_type: content}
 
     # Savepoints; see `savepoints.py`.
 
@@ -249,8 +249,8 @@ class Core(Contents):
     def _replace_all(self, state: Slices, notes: Notes) -> None:
         """Give every slice and note the content it has there; slices that have become LOGs stay as they are."""
         for slice_type, policy in self.policies.items():
-            if policy is SlicePolicy.LOG and slice_type in state:
-                state = state.delete(slice_type)
+            if policy is SlicePolicy.LOG:
+                state = without(state, slice_type)
         if self.calls:
             # A key that has the same content before and after is noted if somebody wrote to it: undoing that write
             # must not bring back what was replaced here.
@@ -279,7 +279,7 @@ class Core(Contents):
         content = state.get(slice_type)
         if content is None:
             content = self.initial.get(slice_type, EMPTY)
-        self.state = state.set(slice_type, content.append(value))
+        self.state = {**state, slice_type: content.append(value)}
 
     def _set(self, slice_type: type[Any], content: Vector[Any], transform: Transform) -> None:
         is_log = self.policy(slice_type) is SlicePolicy.LOG
@@ -288,7 +288,7 @@ class Core(Contents):
         if is_log:
             self.logs = {**self.logs, slice_type: content}
         elif content is not self.view(slice_type):
-            self.state = self.state.set(slice_type, content)
+            self.state = {**self.state, slice_type: content}
 
     def _plan(self, event_type: type[Any]) -> Plan:
         is_log = self.policy(event_type) is SlicePolicy.LOG
@@ -316,7 +316,7 @@ class Core(Contents):
                 if is_log:
                     logs = {**logs, slice_type: result}
                 elif result is not content:
-                    state = state.set(slice_type, result)
+                    state = {**state, slice_type: result}
         finally:
             self._reducing = 0
         if self.calls:

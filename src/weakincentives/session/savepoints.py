@@ -20,7 +20,6 @@ from .subscriptions import SubscriptionLog
 from .vector import EMPTY, Vector
 from .writes import (
     INITIAL,
-    NOTES,
     POLICIES,
     STATE,
     Content,
@@ -52,8 +51,8 @@ def snapshot_at(session: Session, owner: Owner) -> Snapshot:
     core = session._core
     with core.lock:
         mark = core.marks.get(owner)
-        content = core.content if mark is None else mark.content
-        return Snapshot(core, content[STATE], core.logged, content[NOTES], content[INITIAL], content[POLICIES])
+        state, notes, initial, policies, _ = core.content if mark is None else mark.content
+        return Snapshot(core, state, core.logged, notes, initial, policies)
 
 
 def changes_in(session: Session, owner: Owner) -> tuple[SliceChange, ...]:

@@ -6,25 +6,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from immutables import Map
-
+from ..persistent_map import Map, map_of
 from .events import SlicePolicy
 from .vector import EMPTY, Vector
 
-Slices = Map[type[Any], Vector[Any]]
-"""The content of slices by their type; a type that is missing has its initial content."""
+Slices = Mapping[type[Any], Vector[Any]]
+"""The content of slices by their type; a type that is missing has its initial content.
 
-NO_SLICES: Slices = Map()
+A dict that is never changed in place. There are few types, so copying it beats a persistent map.
+"""
+
+NO_SLICES: Slices = {}
 
 Logs = Mapping[type[Any], Vector[Any]]
-"""The LOG slices likewise; never changed in place. There are few of them, so copying beats a persistent map."""
+"""The LOG slices likewise."""
 
 NO_LOGS: Logs = {}
 
 Notes = Map[Any, Any]
-"""What is remembered beside the slices."""
+"""What is remembered beside the slices: there may be one for each file."""
 
-NO_NOTES: Notes = Map()
+NO_NOTES: Notes = map_of()
 
 
 class Logged(NamedTuple):
@@ -117,8 +119,8 @@ class SliceChange:
 
 
 def compare(
-    before: Slices | Logs,
-    after: Slices | Logs,
+    before: Slices,
+    after: Slices,
     initial: Slices,
     policy: SlicePolicy,
     same: Callable[[Vector[Any], Vector[Any]], bool] | None = None,

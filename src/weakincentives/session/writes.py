@@ -8,17 +8,19 @@ keys stay as they are. A reducer sees only its own slice, so replaying key by ke
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
-
-from immutables import Map
+from typing import Any, NamedTuple, TypeVar
 
 from ..fence import Owner
+from ..persistent_map import Map
 from .events import SlicePolicy, own_policy
 from .vector import EMPTY
 
 logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 NOBODY = Owner()
 """Owns what reducers derive from the engine's own events: no call undoes it."""
@@ -26,9 +28,9 @@ NOBODY = Owner()
 STATE, NOTES, INITIAL, POLICIES, REDUCERS = range(5)
 """The spaces that keys belong to: their places in a `Content`."""
 
-Policies = Map[type[Any], SlicePolicy]
-_Values = Map[Any, Any]
-Content = tuple[_Values, _Values, _Values, _Values, _Values]
+Policies = Mapping[type[Any], SlicePolicy]
+_Values = Mapping[Any, Any]
+Content = tuple[_Values, Map[Any, Any], _Values, _Values, _Values]
 """Everything that an undo restores, by space: slices, notes, initial content, policies, reducers."""
 
 Transform = Callable[[Any], Any]
@@ -138,10 +140,21 @@ def _replayed(value: Any, writes: Sequence[Write], default: Any, failures: list[
     return value
 
 
-def _with(values: Map[Any, Any], key: Any, value: Any) -> Map[Any, Any]:
-    if value is not None:
-        return values if values.get(key) is value else values.set(key, value)
-    return values.delete(key) if key in values else values
+def _with(values: _Values, key: Any, value: Any) -> _Values:
+    if values.get(key) is value:
+        return values
+    if isinstance(values, Map):  # the notes
+        return values.delete(key) if value is None else values.set(key, value)
+    return without(values, key) if value is None else {**values, key: value}
+
+
+def without(values: Mapping[K, V], key: K) -> Mapping[K, V]:
+    """The mapping without a key; the same object when it is not there."""
+    if key not in values:
+        return values
+    remaining = dict(values)
+    del remaining[key]
+    return remaining
 
 
 def log_failures(failures: Iterable[Failure]) -> None:
@@ -202,5 +215,6 @@ __all__ = [
     "is_log_slice",
     "log_failures",
     "unchanged",
+    "without",
     "without_own",
 ]

@@ -1,0 +1,197 @@
+"""The persistent map behaves as a dict that is copied before each change."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from weakincentives.persistent_map import SMALL, Map, map_of
+
+SIZES = [0, 1, SMALL - 1, SMALL, SMALL + 1, 32 * 32, 5000]
+
+
+class Colliding:
+    """A key whose hash is chosen: equal only to a key of the same number."""
+
+    def __init__(self, number: int, bits: int) -> None:
+        self.number = number
+        self.bits = bits
+
+    def __hash__(self) -> int:
+        return self.bits
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Colliding) and other.number == self.number
+
+    def __repr__(self) -> str:
+        return f"Colliding({self.number}, {self.bits})"
+
+
+HASHES: dict[str, Callable[[int], object]] = {
+    "strings": str,
+    "numbers": int,
+    "negative hashes": lambda n: Colliding(n, -n - 2),
+    "one hash for all": lambda n: Colliding(n, 7),
+    "four hashes that differ in the last bits": lambda n: Colliding(n, (n % 4) << 28),
+    "hashes that differ where it does not count": lambda n: Colliding(n, n << 30),
+    "hashes with equal low bits": lambda n: Colliding(n, n << 20),
+    "the lowest hash": lambda n: Colliding(n, -(2**61) + 5),
+}
+
+
+@pytest.mark.parametrize("kind", HASHES)
+@pytest.mark.parametrize("size", SIZES[:-1])
+def test_a_map_holds_what_was_set(size: int, kind: str) -> None:
+    """Grown entry by entry or made at once, and shrunk again, it is what a dict would be, whatever the hashes are."""
+    keys = [HASHES[kind](number) for number in range(min(size, 200) if "hash" in kind else size)]
+    model = {key: number for number, key in enumerate(keys)}
+    grown: Map[object, int] = map_of()
+    for number, key in enumerate(keys):
+        grown = grown.set(key, number)
+    for built in (grown, map_of(model), map_of(list(model.items()))):
+        assert len(built) == len(model)
+        assert dict(built) == dict(built.items()) == model == built
+        assert sorted(built.values()) == list(model.values())
+        assert all(built[key] == built.get(key) == number and key in built for key, number in model.items())
+        assert set(built) == set(built.keys()) == set(model)
+    for key in keys:
+        grown = grown.delete(key)
+        assert key not in grown
+    assert len(grown) == 0
+    assert not grown
+    assert list(grown) == list(grown.items()) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_missing(size: int) -> None:
+    """A missing key raises KeyError when it is asked for or deleted, and has the default."""
+    built = map_of({str(number): number for number in range(size)})
+    with pytest.raises(KeyError, match="nothing"):
+        built["nothing"]
+    with pytest.raises(KeyError, match="nothing"):
+        built.delete("nothing")
+    assert built.get("nothing") is None
+    assert built.get("nothing", 7) == 7
+    assert "nothing" not in built
+    with pytest.raises(TypeError, match="unhashable"):
+        built.get([])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_equality_hash_copies_and_pickles(size: int) -> None:
+    """Equal content is equal, whichever way it came about, in one process and in the next."""
+    model = {str(number): number for number in range(size)}
+    built = map_of(model)
+    again = map_of({key: model[key] for key in reversed(model)}).set("x", 0).delete("x")
+    assert built == again == model == built
+    assert hash(built) == hash(again)
+    assert built != built.set("0", -1)
+    assert built != "text"
+    for other in (copy.copy(built), copy.deepcopy(built), pickle.loads(pickle.dumps(built)), map_of(built)):
+        assert other == built
+        assert isinstance(other, Map)
+    assert repr(map_of({"a": 1})) == "Map({'a': 1})"
+    assert repr(built).startswith("Map({")
+
+
+def test_a_pickled_map_is_read_where_strings_hash_otherwise() -> None:
+    """Where a key is depends on its hash, and that is another in each process."""
+    built = map_of({f"file {number}": number for number in range(1000)})
+    program = (
+        "import pickle, sys\n"
+        "built = pickle.loads(sys.stdin.buffer.read())\n"
+        "assert all(built[f'file {number}'] == number for number in range(1000))\n"
+        "assert len(built) == 1000"
+    )
+    subprocess.run([sys.executable, "-c", program], input=pickle.dumps(built), check=True)
+
+
+def test_a_map_that_shrinks_keeps_nothing_of_what_it_was() -> None:
+    """After the deletion of nearly everything, going through the rest costs no more than for a map made of it."""
+    built = map_of({number << 6 * (number % 5): number for number in range(20_000)})
+    for key in sorted(built)[200:]:
+        built = built.delete(key)
+    assert len(built) == 200
+    assert len(pickle.dumps(built)) == len(pickle.dumps(map_of(dict(built))))
+    nodes: list[list[Any]] = [cast(Any, built)._root]
+    count = 0
+    while nodes:
+        node = nodes.pop()
+        assert any(node)
+        count += 1
+        nodes += [below for below in node if type(below) is list]
+    assert count <= 6 * 200
+
+
+class MapMachine(RuleBasedStateMachine):
+    """Any number of maps, each beside a dict: every change makes another pair, and no change is seen in an old one."""
+
+    @initialize(kind=st.sampled_from(list(HASHES)), size=st.sampled_from([0, SMALL - 3, SMALL, SMALL + 3, 500]))
+    def begin(self, kind: str, size: int) -> None:
+        self.key = HASHES[kind]
+        model = {self.key(number): number for number in range(min(size, 200) if "hash" in kind else size)}
+        self.versions: list[tuple[Map[object, int], dict[object, int]]] = [(map_of(model), model)]
+
+    def _pick(self, data: st.DataObject) -> tuple[Map[object, int], dict[object, int]]:
+        return self.versions[data.draw(st.integers(0, len(self.versions) - 1))]
+
+    @rule(data=st.data(), numbers=st.lists(st.integers(0, 1000), min_size=1), value=st.integers())
+    def put(self, data: st.DataObject, numbers: list[int], value: int) -> None:
+        built, model = self._pick(data)
+        model = dict(model)
+        for number in numbers:
+            built = built.set(self.key(number), value)
+            model[self.key(number)] = value
+        self.versions.append((built, model))
+
+    @rule(data=st.data(), count=st.integers(1, 400), step=st.integers(1, 5))
+    def drop(self, data: st.DataObject, count: int, step: int) -> None:
+        built, model = self._pick(data)
+        model = dict(model)
+        for key in list(model)[::step][:count]:
+            built = built.delete(key)
+            del model[key]
+        self.versions.append((built, model))
+
+    @invariant()
+    def the_last_is_its_dict(self) -> None:
+        built, model = self.versions[-1]
+        assert dict(built.items()) == model
+        assert len(built) == len(model)
+        assert all(built[key] is value for key, value in model.items())
+
+    def teardown(self) -> None:
+        for built, model in getattr(self, "versions", ()):
+            assert dict(built) == model
+            assert len(built) == len(model)
+
+
+MapMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=10, deadline=None)
+
+
+class TestMap(MapMachine.TestCase):
+    """Any steps."""
+
+
+@pytest.mark.torture
+class TestMapLong(MapMachine.TestCase):
+    """The same for longer."""
+
+    settings = settings(max_examples=1500, stateful_step_count=60, deadline=None)
+
+
+@settings(max_examples=30)
+@given(*[st.dictionaries(st.sampled_from("abc"), st.integers(0, 1))] * 2)
+def test_two_maps_are_equal_as_dicts_are(one: dict[str, int], two: dict[str, int]) -> None:
+    """Equality with maps and with dicts is that of dicts."""
+    assert (map_of(one) == map_of(two)) is (one == two)
+    assert (map_of(one) == two) is (one == two)
