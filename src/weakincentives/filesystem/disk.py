@@ -10,7 +10,7 @@ from typing import final
 
 from ..errors import JournalError, ReadOnlyError
 from ..weak_table import WeakTable
-from .confine import Confined
+from .confine import Confined, explained
 from .journal import Journal
 from .places import Places
 from .root_checks import warn_of_old_state
@@ -250,6 +250,24 @@ class Disk:
             state.close()
 
 
+@final
+class Naming:
+    """Turns the kernel's errors into ones that name the path as the caller knows it."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError) and (told := explained(error, self._path, self._disk.root)) is not error:
+            raise told from error
+
+
 def _nothing() -> None:
     return None
 
@@ -275,4 +293,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["PATIENCE", "Disk"]
+__all__ = ["PATIENCE", "Disk", "Naming"]

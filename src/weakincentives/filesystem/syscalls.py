@@ -15,6 +15,12 @@ from typing import Any, Final
 DIRECTORY: Final = os.O_DIRECTORY | os.O_CLOEXEC
 """To read a directory. Add `O_NOFOLLOW` wherever the last part is not known to be one."""
 
+READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+"""To read a file. Opening a FIFO or a device must neither wait nor take the terminal; it is refused right after."""
+
+CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+"""To make a file that is not there."""
+
 HANDLE: Final = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 """To stand in a directory: needs no permission to read it."""
 
@@ -319,4 +325,4 @@ def _kernel_has_openat2() -> bool:
     return True
 
 
-__all__ = ["CALLS", "DIRECTORY", "HANDLE", "Syscalls", "write_all"]
+__all__ = ["CALLS", "CREATE", "DIRECTORY", "HANDLE", "READ", "Syscalls", "write_all"]
