@@ -62,18 +62,19 @@ def _section(node: Node) -> SectionDescriptor | None:
     body = node.section.body
     if body is None:
         return None
-    return SectionDescriptor(node.key, body.source, _hash(body.source), node.section.params_type)
+    return SectionDescriptor(node.key, body.source, content_hash(body.source), node.section.params_type)
 
 
 def _tool(tool: Tool[Any, Any]) -> ToolDescriptor:
     schema = tool.schema()
     params = {name: str(item.get("description", "")) for name, item in schema["properties"].items()}
     contract = json.dumps([tool.description, schema], sort_keys=True)
-    return ToolDescriptor(tool.name, tool.description, params, _hash(contract), tool)
+    return ToolDescriptor(tool.name, tool.description, params, content_hash(contract), tool)
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """What tells one text from another."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-__all__ = ["PromptDescriptor", "SectionDescriptor", "ToolDescriptor", "describe"]
+__all__ = ["PromptDescriptor", "SectionDescriptor", "ToolDescriptor", "content_hash", "describe"]
