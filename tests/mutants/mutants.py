@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants import (
     answer_mutants,
     call_mutants,
+    file_mutants,
     interrupt_mutants,
     private_mutants,
     server_mutants,
@@ -25,6 +26,7 @@ MUTANTS = [
     *private_mutants.MUTANTS,
     *session_mutants.MUTANTS,
     *work_mutants.MUTANTS,
+    *file_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",

@@ -11,6 +11,7 @@ from typing import final
 from ..errors import JournalError, ReadOnlyError
 from ..weak_table import WeakTable
 from .confine import Confined, explained
+from .expiry import remove_left_over
 from .journal import Journal
 from .places import Places
 from .root_checks import warn_of_old_state
@@ -219,7 +220,7 @@ class Disk:
 
     def _make(self) -> StateDir:
         try:
-            return self._places.make()
+            made = self._places.make()
         except OSError as error:
             if error.errno == errno.EROFS:
                 raise ReadOnlyError(
@@ -229,6 +230,9 @@ class Disk:
                 text = f"Neither {self.root} nor the directory it is in may be written; change its mode"
                 raise PermissionError(error.errno, text, self.root) from error
             raise
+        if made.lasting:
+            remove_left_over(self._places.location)
+        return made
 
     def _use(self, state: StateDir) -> None:
         self.hides = self.hides or state.inside

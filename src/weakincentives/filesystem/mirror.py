@@ -102,7 +102,7 @@ class Mirror:
             self._copies.sweep({e.copy for e in self.manifest.values()})
 
     def close(self) -> None:
-        """Give the descriptors back; the copy stays for the next time."""
+        """Give the descriptors back; the copy stays until the root is closed."""
         self._loaded = False
         fds = {self._fd, self._copies.fd} - {-1}
         self._fd = self._copies.fd = -1
