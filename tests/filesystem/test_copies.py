@@ -54,13 +54,15 @@ def test_a_tree_with_longer_paths_than_the_system_takes_is_copied(tmp_path: Path
         for _ in range(20):
             os.mkdir(name)
             os.chdir(name)
-        Path("leaf.txt").write_text("leaf")
+        for beside in ("one", "two"):
+            os.mkdir(beside)
+            Path(beside, "leaf.txt").write_text("leaf")
         with HostFilesystem(tmp_path) as fs:
             fs.copy("tree", "copy")
         os.chdir(tmp_path / "copy")
         for _ in range(20):
             os.chdir(name)
-        assert Path("leaf.txt").read_text() == "leaf"
+        assert [Path(beside, "leaf.txt").read_text() for beside in ("one", "two")] == ["leaf", "leaf"]
     finally:
         os.chdir(here)
         subprocess.run(["rm", "-rf", str(tmp_path / "tree"), str(tmp_path / "copy")], check=True)

@@ -10,7 +10,7 @@ from secrets import token_hex
 from typing import final
 
 from ...errors import ParseError, PromptValidationError
-from ...private_files import create_private, make_private_directory
+from ...private_files import create_private, make_private_directory, sync_to_disk
 from ...serde import dump_json, parse
 from .apply import check, usable, without_unedited
 from .descriptor import PromptDescriptor
@@ -102,7 +102,7 @@ class LocalPromptOverridesStore:
                     os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
                 file.write(f"{dump_json(override, indent=2)}\n".encode())
                 file.flush()
-                os.fsync(file.fileno())
+                sync_to_disk(file.fileno())
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
