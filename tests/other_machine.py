@@ -3,7 +3,7 @@
 Missing are `openat2`, `renameat2`, `statx`, `name_to_handle_at`, `prctl` and every other call that is asked for by
 number, `/proc`, `O_PATH`, `O_TMPFILE`, extended attributes, copying in the kernel, and locks that belong to a
 descriptor. `unlink` of a directory is not permitted (Linux: it is a directory), and there is `F_FULLFSYNC`. It must be
-loaded before the package is.
+loaded before the package is, and is loaded by the programs that are started from here, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import sys
 import sysconfig
 import tempfile
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-_FIRST = ("asyncio", "ctypes.util", "hypothesis", "multiprocessing.util", "pydantic", "socket", "subprocess", "uuid")
+_FIRST = ("asyncio", "ctypes.util", "multiprocessing.util", "socket", "subprocess", "uuid")
 """What looks at `sys.platform` for things that are compiled in."""
 
 _LINUX_ONLY = {
@@ -42,13 +43,26 @@ _FULL_SYNC = 51
 class _Library:
     """The C library, of which our own code finds only what others have, too. Tests may attack with all of it."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: object) -> None:
         self._library = library
 
     def __getattr__(self, name: str) -> Any:
         if name in _LINUX_LIBRARY:
             raise AttributeError(name)
+        if name == "sysctlbyname":
+            return _sysctl
         return getattr(self._library, name)
+
+
+BOOT = "6F1D7B5E-0000-4000-8000-000000000001"
+
+
+def _sysctl(name: bytes, answer: Any, size: Any, _new: object, _new_size: object) -> int:
+    """What a Mac has in the place of /proc/sys."""
+    if name != b"kern.bootsessionuuid" or size._obj.value < len(BOOT) + 1:
+        return -1
+    answer.value = BOOT.encode()
+    return 0
 
 
 def _is_ours(depth: int) -> bool:
@@ -68,7 +82,7 @@ def _install() -> None:
     load, unlink, control, fsync = ctypes.CDLL, os.unlink, fcntl.fcntl, os.fsync
 
     def library(name: str | None, *args: Any, **options: Any) -> Any:
-        found: Any = load(name, *args, **options)
+        found: object = load(name, *args, **options)
         return _Library(found) if _is_ours(2) else found
 
     def unlinked(path: Any, *, dir_fd: int | None = None) -> None:
@@ -79,7 +93,8 @@ def _install() -> None:
 
     def controlled(fd: Any, command: int, *args: Any) -> Any:
         if command != _FULL_SYNC:
-            return control(fd, command, *args)
+            answer: Any = control(fd, command, *args)
+            return answer
         if stat.S_ISFIFO(os.fstat(fd).st_mode):
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
         full_syncs.append(fd)
@@ -104,6 +119,9 @@ def _install() -> None:
     for owner, name, value in replaced:
         setattr(owner, name, value)
     sys.addaudithook(refuse)
+    here = Path(__file__).parent
+    paths = [str(here / "other_machine_site"), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 _install()

@@ -113,7 +113,7 @@ def entry_of(root: Path) -> Path:
     found = private_dir.find(private_dir.location(None))
     if found is None:
         return Path(private_dir.location(None), private_dir.ROOTS, "none")
-    fd = os.open(root, os.O_PATH)
+    fd = os.open(root, getattr(os, "O_PATH", os.O_RDONLY))
     try:
         return Path(found.path, private_dir.ROOTS, found.name(os.fstat(fd).st_ino, Syscalls().born(fd)))
     finally:

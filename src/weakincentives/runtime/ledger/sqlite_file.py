@@ -22,7 +22,12 @@ APPLICATION_ID = 0x57494E4B
 def _boot() -> str:
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    return "unknown"
+    with suppress(OSError, AttributeError):  # a Mac
+        ask = ctypes.CDLL(None).sysctlbyname
+        answer, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+        if ask(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, ctypes.c_size_t(0)) == 0 and answer.value:
+            return answer.value.decode("ascii", "replace")
+    return "unknown"  # leases end late after a boot, never early
 
 
 BOOT = _boot()
