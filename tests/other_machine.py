@@ -17,6 +17,7 @@ import stat
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ def _install() -> None:
         for name in names.split():
             if hasattr(module, name):
                 delattr(module, name)
-    load, unlink, control, fsync = ctypes.CDLL, os.unlink, fcntl.fcntl, os.fsync
+    load, unlink, fsync = ctypes.CDLL, os.unlink, os.fsync
+    control: Callable[..., Any] = fcntl.fcntl
 
     def library(name: str | None, *args: Any, **options: Any) -> Any:
         found: object = load(name, *args, **options)
@@ -93,8 +95,7 @@ def _install() -> None:
 
     def controlled(fd: Any, command: int, *args: Any) -> Any:
         if command != _FULL_SYNC:
-            answer: Any = control(fd, command, *args)
-            return answer
+            return control(fd, command, *args)
         if stat.S_ISFIFO(os.fstat(fd).st_mode):
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
         full_syncs.append(fd)

@@ -1,4 +1,5 @@
 """Seeded faults in copies, in what a model knows of files, and in what is left of closed roots."""
+# ruff: noqa: E501 - the text of the files as it stands
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ _KNOWN = ("tests/prompt/test_policies_read_before_write.py",)
 _OVERRIDES = ("tests/prompt/test_overrides.py",)
 _LEFT = ("tests/filesystem/test_private_state.py",)
 _TOOLS = ("tests/contrib/test_vfs_tools.py",)
+_ELSEWHERE = ("tests/filesystem/test_other_machines.py",)
 
 MUTANTS = [
     Mutant(
@@ -123,5 +125,34 @@ MUTANTS = [
         "        if not entry.is_open() and not entry.rejected():\n",
         "    with entry.locked():\n        if True:\n",
         _LEFT,
+    ),
+    Mutant(
+        "a directory that may not be unlinked stays",
+        "filesystem/removal.py",
+        "        if error.errno == errno.EPERM and stat.S_ISDIR(sys.stat(name, dir_fd=at).st_mode):\n            return False\n",
+        "",
+        _ELSEWHERE,
+    ),
+    Mutant(
+        "a Mac's drive is not waited for",
+        "private_files.py",
+        "    if _FULL_SYNC is not None:",
+        "    if False:",
+        _ELSEWHERE,
+    ),
+    Mutant(
+        "a mode is set by way of /proc everywhere",
+        "filesystem/syscalls.py",
+        '    if not hasattr(os, "O_PATH"):\n        return False\n    try:\n        os.close(os.open("/proc/self/fd", DIRECTORY))\n'
+        "    except OSError:\n        return False\n    return True",
+        "    return True",
+        _ELSEWHERE,
+    ),
+    Mutant(
+        "without openat2 symlinks on the way are followed",
+        "filesystem/syscalls.py",
+        "return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=dir_fd)",
+        "return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=dir_fd)",
+        _ELSEWHERE,
     ),
 ]
