@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 
 def make_private_directory(path: Path) -> None:
@@ -47,4 +49,23 @@ def ensure_private(path: Path) -> None:
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-__all__ = ["create_private", "ensure_private", "make_private_directory"]
+def sync_to_disk(fd: int) -> None:
+    """Wait until what was written to an open file or directory would survive a power cut.
+
+    On a Mac `fsync` only hands it to the drive; `F_FULLFSYNC` waits for that, too, where the filesystem can.
+    """
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+        else:
+            return
+    os.fsync(fd)
+
+
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+_NOT_THERE: Final = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY}
+
+__all__ = ["create_private", "ensure_private", "make_private_directory", "sync_to_disk"]

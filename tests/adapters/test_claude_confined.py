@@ -195,9 +195,24 @@ def test_a_turn_has_a_number_of_calls(tmp_path: Path, root: Path, files: HostFil
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="the launcher collects descendants on Linux")
 
 
-def _start_launcher(folder: Path, script: str, starter: str = "") -> tuple[subprocess.Popen[bytes], Path]:
+_ELSEWHERE = """
+import ctypes, os, runpy, sys
+class Library:
+    def __init__(self, *_, **__): pass
+ctypes.CDLL = Library
+def refuse(event, arguments):
+    if event in {"open", "os.listdir"} and str(arguments[0]).startswith("/proc"):
+        raise FileNotFoundError(arguments[0])
+sys.addaudithook(refuse)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def _start_launcher(folder: Path, script: str, *, elsewhere: bool = False) -> tuple[subprocess.Popen[bytes], Path]:
     pids = folder / "pids"
-    command = [sys.executable, "-I", "-S", launcher.__file__, str(pids), "PATH", "/bin/sh", "-c", script]
+    launched = ["-c", _ELSEWHERE, launcher.__file__] if elsewhere else [launcher.__file__]
+    command = [sys.executable, "-I", "-S", *launched, str(pids), "PATH", "/bin/sh", "-c", script]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder)
     return process, pids
 
@@ -243,3 +258,34 @@ def test_the_launcher_passes_a_secret_on_in_a_pipe(tmp_path: Path, monkeypatch: 
     assert output.endswith(KEY)
     assert output.count(KEY) == 1
     assert "hunter2" not in output
+
+
+@pytest.mark.skipif(not Path("/bin/ps").exists(), reason="the list of processes comes from /bin/ps")
+@pytest.mark.parametrize("end", ["by itself", "told to"])
+def test_without_linux_what_is_below_the_program_ends_with_it(tmp_path: Path, end: str) -> None:
+    """Neither `prctl` nor `/proc` is needed: a command that is told to end takes along what it still waits for."""
+    script = "sh -c 'echo $$ > child; exec sleep 600' & while [ ! -s child ]; do sleep 0.02; done; "
+    process, pids = _start_launcher(tmp_path, script + ("exit 7" if end == "by itself" else "wait"), elsewhere=True)
+    with process:
+        if end == "told to":
+            _wait_until(lambda: pids.exists() and (tmp_path / "child").exists() and (tmp_path / "child").read_text())
+            os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(30) == (7 if end == "by itself" else 143)
+    if end == "told to":
+        _wait_until(lambda: not _alive(int((tmp_path / "child").read_text())))
+    else:  # only Linux gives us the children of what has ended
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.skipif(not Path("/bin/ps").exists(), reason="the list of processes comes from /bin/ps")
+def test_without_linux_the_end_of_the_starter_is_noticed(tmp_path: Path) -> None:
+    """The program ends although the system tells nobody."""
+    pids = tmp_path / "pids"
+    command = [sys.executable, "-I", "-S", "-c", _ELSEWHERE, launcher.__file__, str(pids), "PATH", "/bin/sleep", "600"]
+    starter = (
+        "import subprocess, sys, time, os\n"
+        "subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+    )
+    subprocess.run([sys.executable, "-c", starter, str(pids), *command], check=True, timeout=60)
+    _wait_until(lambda: not any(_alive(int(pid)) for pid in pids.read_text().split()))

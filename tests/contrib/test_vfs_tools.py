@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.files.tool_parts import EXAMPLE_FILES
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
-from weakincentives.errors import PromptValidationError
-from weakincentives.filesystem import Filesystem, InMemoryFilesystem
-from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, ToolContext
+from weakincentives.errors import PromptValidationError, ReadOnlyError
+from weakincentives.filesystem import Filesystem, GuardedFilesystem, InMemoryFilesystem
+from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolCall, ToolReply
 from weakincentives.testing import ESCAPES, make_context
 
@@ -412,3 +413,127 @@ def test_overrides_are_off_unless_allowed() -> None:
     assert not any(tool.accepts_overrides for tool in closed.tools)
     assert opened.accepts_overrides
     assert all(tool.accepts_overrides for tool in opened.tools)
+
+
+# Files that are protected
+
+
+class Protecting(GuardedFilesystem):
+    """Files of which some are managed by somebody else."""
+
+    def __init__(self, fs: Filesystem, protected: str) -> None:
+        super().__init__(fs, nullcontext())
+        self._protected = protected
+
+    def is_readonly(self, path: str) -> bool:
+        return path == self._protected or super().is_readonly(path)
+
+    def write(self, path: str, content: str | bytes) -> None:
+        self._refuse(path)
+        super().write(path, content)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        self._refuse(path)
+        super().delete(path, recursive=recursive)
+
+    def _refuse(self, path: str) -> None:
+        if self.is_readonly(path):
+            raise ReadOnlyError(f"{path} is read-only.")
+
+
+def protected_workspace(path: str) -> Workspace:
+    files = Protecting(InMemoryFilesystem({path: "color = red\n", "free.txt": "x"}), path)
+    work = Workspace(files={})
+    section = VfsToolsSection(config=VfsConfig(shared=True))
+    prompt = Prompt(name="files", sections=[section]).bind(resources={Filesystem: files})
+    work.executor = ToolExecutor(prompt=prompt, session=work.session)
+    return work
+
+
+def test_a_read_only_file_is_changed_by_way_of_a_copy() -> None:
+    """The refusal says so, and the copy of a file that was read may be written at once."""
+    work = protected_workspace("system.conf")
+    work.ok("read_file", path="system.conf")
+    for tool, arguments in (
+        ("write_file", {"content": "color = blue\n"}),
+        ("edit_file", {"old_text": "red", "new_text": "blue"}),
+    ):
+        assert work.fails(tool, path="system.conf", **arguments).startswith(
+            "Permission denied: cannot write to system.conf\nThis file is read-only. To modify it:\n"
+            "1. Copy to a new location with copy_file\n2. Make changes to the copy\n"
+            "3. Use the copy as your working file"
+        )
+    assert work.fails("delete_file", path="system.conf").startswith(
+        "Cannot delete system.conf - file is read-only\nThis file is managed externally and cannot be modified"
+    )
+    work.ok("copy_file", src="system.conf", dst="system-modified.conf")
+    work.ok("write_file", path="system-modified.conf", content="color = blue\n")
+    work.ok("move_file", src="system-modified.conf", dst="etc/system.conf")
+    work.ok("edit_file", path="etc/system.conf", old_text="blue", new_text="green")
+
+
+def test_a_copy_is_not_suggested_where_it_would_be_refused_as_well(tmp_path: Path) -> None:
+    """All files are read-only."""
+    with VfsToolsSection(config=VfsConfig(root=tmp_path, read_only=True)) as own:
+        files = own.filesystem
+        writer = VfsToolsSection(config=VfsConfig(shared=True, read_before_write=False))
+        (tmp_path / "a.txt").write_text("a")
+        prompt = Prompt(name="files", sections=[writer]).bind(resources={Filesystem: files})
+        executor = ToolExecutor(prompt=prompt, session=Session())
+        arguments = json.dumps({"path": "a.txt", "content": "b", "overwrite": True})
+        reply = executor.execute(ToolCall("1", "write_file", arguments))
+        assert "the files are read-only" in reply.text
+        assert "copy_file" not in reply.text
+
+
+def test_writing_to_a_directory_says_that_it_is_one() -> None:
+    """With and without the rule that files are read first."""
+    for first in (True, False):
+        work = Workspace(files={"d/a.txt": "x"}, read_before_write=first)
+        for overwrite in (True, False):
+            reply = work.fails("write_file", path="d", content="x", overwrite=overwrite)
+            assert "directory" in reply.splitlines()[0]
+            assert "reading it first" not in reply
+
+
+@pytest.mark.parametrize("tool", ["copy_file", "move_file"])
+def test_copying_what_is_missing_names_it(tool: str, tmp_path: Path) -> None:
+    """In memory and on disk."""
+    for config in ({}, {"root": tmp_path}):
+        work = Workspace(**config)
+        assert work.fails(tool, src="no/such.txt", dst="new/place.txt").startswith("File not found: no/such.txt\n")
+
+
+# A folder in which other programs work as well
+
+
+def test_what_other_programs_did_is_undone_when_the_folder_is_watched(tmp_path: Path) -> None:
+    """A call that fails takes back what a program did that it started."""
+
+    def build(params: None, *, context: ToolContext) -> ToolResult[str]:
+        assert context.filesystem is not None
+        context.filesystem.write("ours.txt", "x")
+        (tmp_path / "made.o").write_text("by a compiler")
+        (tmp_path / "kept.txt").write_text("broken")
+        return ToolResult.error("It does not compile.")
+
+    tool = Tool[None, str](name="build", description="Build.", handler=build)
+    (tmp_path / "kept.txt").write_text("kept")
+    for watch, left in (("scan", "kept"), (None, "broken")):
+        with VfsToolsSection(config=VfsConfig(root=tmp_path, watch=cast(Any, watch))) as vfs:
+            section = MarkdownSection(title="Build", template="x", tools=[tool])
+            prompt = Prompt(name="files", sections=[vfs, section])
+            reply = ToolExecutor(prompt=prompt, session=Session()).execute(ToolCall("1", "build", "{}"))
+            assert not reply.result.success
+        assert (tmp_path / "kept.txt").read_text() == left
+        assert (tmp_path / "made.o").exists() == (watch is None)
+        assert not (tmp_path / "ours.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "config", [{"watch": "scan"}, {"watch": "scan", "root": ".", "read_only": True}, {"watch": "yes", "root": "."}]
+)
+def test_a_watch_needs_a_folder_that_is_written_to(config: dict[str, Any]) -> None:
+    """Anything else is refused when the config is made."""
+    with pytest.raises(PromptValidationError, match="watch="):
+        VfsConfig(**config)

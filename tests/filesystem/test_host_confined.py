@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -155,9 +157,19 @@ def test_names_that_the_api_would_refuse_are_not_shown(fs: HostFilesystem) -> No
 
 
 def _exchange(directory: int, one: bytes, other: bytes) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(directory, one, directory, other, 2) != 0:
+    """In one step where the system can, else with a moment in which nothing is there."""
+    exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if exchange is not None and exchange(directory, one, directory, other, 2) == 0:
+        return
+    if exchange is not None and ctypes.get_errno() not in {errno.ENOSYS, errno.EINVAL}:  # as C libraries call it
         raise OSError(ctypes.get_errno(), "renameat2")
+    for source, target in ((one, b"aside"), (other, one), (b"aside", other)):
+        while True:
+            try:
+                os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
+                break
+            except OSError:  # a write found nothing there, and made a directory
+                shutil.rmtree(os.fsdecode(target), ignore_errors=True, dir_fd=directory)
 
 
 def _race(fs: HostFilesystem, seconds: float) -> tuple[int, int]:

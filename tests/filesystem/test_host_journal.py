@@ -112,7 +112,7 @@ def test_a_write_keeps_mode_and_attributes(root: Path) -> None:
         assert (root / "run.sh").stat().st_mode & 0o7777 == 0o755
         fs.append("secret", "x")
         assert (root / "secret").stat().st_mode & 0o7777 == 0o600
-        if "user.wink" in os.listxattr(root / "a.txt"):
+        if hasattr(os, "listxattr") and "user.wink" in os.listxattr(root / "a.txt"):
             fs.write("a.txt", "x")
             assert os.getxattr(root / "a.txt", "user.wink") == b"kept"
         (root / "run.sh").chmod(0o4755)

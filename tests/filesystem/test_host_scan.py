@@ -156,15 +156,14 @@ def test_the_copy_is_made_once(root: Path) -> None:
     for path in root.rglob("*"):
         os.utime(path, (when, when), follow_symlinks=False)
     time.sleep(0.15)  # until nothing is so new that its content must be compared
-    with HostFilesystem(root, watch="scan") as fs:
-        fs.release(fs.snapshot())
-    (root / "run.sh").write_text("changed")
-    time.sleep(0.15)
-    syscalls = Faulty()
-    with HostFilesystem(root, watch="scan", syscalls=syscalls) as fs:
-        fs.snapshot()
-    mirror = vault_of(root) / "mirror"
-    assert len([path for path in mirror.iterdir() if path.name.startswith("c")]) == 10
+    with HostFilesystem(root, watch="scan") as first:
+        first.release(first.snapshot())
+        (root / "run.sh").write_text("changed")
+        time.sleep(0.15)
+        with HostFilesystem(root, watch="scan") as second:
+            second.release(second.snapshot())
+            mirror = vault_of(root) / "mirror"
+            assert len([path for path in mirror.iterdir() if path.name.startswith("c")]) == 10
 
 
 def test_a_killed_transaction_is_rolled_back_with_what_others_did(root: Path, caplog: pytest.LogCaptureFixture) -> None:

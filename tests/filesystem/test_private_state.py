@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.filesystem.crash import Faulty, abandon, build, entry_of, keep_vault, open_host, picture, vault_of
@@ -278,46 +280,107 @@ def _age(entry: Path) -> None:
         os.utime(path, (when, when), follow_symlinks=False)
 
 
-@pytest.mark.parametrize("kept", ["", "root", "young", "journal", "rejected"])
-def test_state_of_a_root_that_is_gone_goes_by_itself(
-    tmp_path: Path, kept: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["private", "beside"])
+@pytest.mark.parametrize("watch", ["scan", None])
+@pytest.mark.parametrize("gone", [False, True], ids=["clean", "deleted"])
+def test_nothing_stays_behind_when_a_root_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, watch: Literal["scan"] | None, gone: bool
 ) -> None:
-    """After thirty days, and never while the root is there or something could still be undone or looked at."""
+    """Neither entry nor vault, whether it kept a copy or not, and also when the root was deleted meanwhile."""
+    keep_vault(monkeypatch, place, tmp_path)
+    root = tmp_path / "root"
+    build(root)
+    with HostFilesystem(root, watch=watch) as fs:
+        held = fs.savepoint()
+        fs.write("new.txt", "x")
+        fs.release(held)
+        entry, vault = entry_of(root), vault_of(root)
+        assert entry.exists()
+        assert vault.exists()
+        if gone:
+            shutil.rmtree(root)
+    assert not entry.exists()
+    assert not vault.exists()
+
+
+_KILLED = """
+import os, sys
+from weakincentives.filesystem import HostFilesystem
+fs = HostFilesystem(sys.argv[1], watch="scan")
+held = fs.savepoint()
+fs.write("new.txt", "x")
+if sys.argv[2] != "open":
+    fs.release(held)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "deleted"])
+@pytest.mark.parametrize("kept", ["", "open", "rejected", "looked"])
+def test_what_a_killed_process_left_goes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str, gone: bool
+) -> None:
+    """With the next root that is written, though not every time; never while something could be undone or looked at."""
     keep_vault(monkeypatch, "private", tmp_path)
     old = tmp_path / "old"
     build(old)
-    with HostFilesystem(old, watch="scan") as fs:
-        fs.release(fs.snapshot())
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(old), kept], check=False)
+    assert done.returncode == -9
     entry = entry_of(old)
     assert (entry / "mirror" / "manifest").exists()
-    if kept in {"journal", "rejected"}:
-        (entry / {"journal": "journal", "rejected": "rejected-1-journal"}[kept]).write_text("x")
-    if kept != "young":
-        _age(entry)
-    if kept != "root":
+    if kept == "rejected":
+        (entry / "rejected-1-journal").write_text("x")
+    if gone:
         shutil.rmtree(old)
-    _age(entry.parent.parent / "looked")
+    if kept != "looked":
+        _age(entry.parent.parent / "looked")
     build(tmp_path / "new")
     with HostFilesystem(tmp_path / "new") as fs:
         fs.write("a.txt", "x")
+        assert entry_of(tmp_path / "new").exists()
     assert entry.exists() == bool(kept)
 
 
-def test_entries_are_looked_through_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be thousands of them: the next root that is opened does not pay for all of those before it."""
+def test_a_process_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with a transaction keeps its state; one without makes it again when it needs it."""
     keep_vault(monkeypatch, "private", tmp_path)
-    old = tmp_path / "old"
-    build(old)
-    with HostFilesystem(old, watch="scan") as fs:  # the first one looks
-        fs.release(fs.snapshot())
-    entry = entry_of(old)
-    shutil.rmtree(old)
-    for number, looks in enumerate((False, True)):
-        _age(entry)
-        if looks:
-            _age(entry.parent.parent / "looked")
-        new = tmp_path / f"new-{number}"
-        build(new)
-        with HostFilesystem(new) as fs:
+    for name in ("busy", "idle", "new"):
+        build(tmp_path / name)
+    with HostFilesystem(tmp_path / "busy") as busy, HostFilesystem(tmp_path / "idle", watch="scan") as idle:
+        held = busy.snapshot()
+        busy.write("a.txt", "x")
+        idle.release(idle.snapshot())
+        before = _looks(tmp_path / "idle")
+        entries = [entry_of(tmp_path / name) for name in ("busy", "idle")]
+        _age(entries[0].parent.parent / "looked")
+        with HostFilesystem(tmp_path / "new") as fs:
             fs.write("a.txt", "x")
-        assert entry.exists() is not looks
+        assert [entry.exists() for entry in entries] == [True, False]
+        busy.restore(held)
+        busy.release(held)
+        again = idle.savepoint()
+        idle.write("new.txt", "x")
+        (tmp_path / "idle" / "planted").write_text("by another program")
+        idle.restore(again)
+        idle.release(again)
+        assert _looks(tmp_path / "idle") == before
+
+
+def test_a_file_that_stood_for_a_lock_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody holds it."""
+    keep_vault(monkeypatch, "private", tmp_path)
+    build(tmp_path / "first")
+    with HostFilesystem(tmp_path / "first") as fs:
+        fs.write("a.txt", "x")
+        roots = entry_of(tmp_path / "first").parent
+    free, held = roots / f"{'0' * 32}.lock", roots / f"{'1' * 32}.lock"
+    free.touch(0o600)
+    build(tmp_path / "second")
+    with held.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _age(roots.parent / "looked")
+        with HostFilesystem(tmp_path / "second") as fs:
+            fs.write("a.txt", "x")
+        assert not free.exists()
+        assert held.exists()
+    held.unlink()

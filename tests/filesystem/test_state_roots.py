@@ -120,8 +120,8 @@ def test_a_vault_that_is_inside_already_refuses_a_container(
     """Another place may be had by now, but the old files of a killed process are where the container reaches them."""
     with pytest.MonkeyPatch.context() as patch:
         keep_vault(patch, "inside", tmp_path)
-        with HostFilesystem(shared, watch="scan") as fs:
-            fs.release(fs.snapshot())
+        fs = HostFilesystem(shared, watch="scan")
+        fs.release(fs.snapshot())
         assert list(shared.glob(".wink-*")) == [vault_of(shared)]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert entry_of(shared).exists()
@@ -129,6 +129,7 @@ def test_a_vault_that_is_inside_already_refuses_a_container(
     with pytest.raises(PromptValidationError, match="inside"):
         Workspace(shared, {})
     assert picture(tmp_path) == before
+    fs.close()
 
 
 # --- ledgers

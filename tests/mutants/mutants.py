@@ -10,6 +10,7 @@ from tests.mutants import (
     answer_mutants,
     call_mutants,
     data_mutants,
+    file_mutants,
     interrupt_mutants,
     private_mutants,
     server_mutants,
@@ -29,6 +30,7 @@ MUTANTS = [
     *session_mutants.MUTANTS,
     *tool_mutants.MUTANTS,
     *work_mutants.MUTANTS,
+    *file_mutants.MUTANTS,
     # Transactions.
     Mutant(
         "a failed call is not undone",

@@ -137,9 +137,9 @@ MUTANTS = [
     ),
     Mutant(
         "forgetting removes old files before the journal",
-        "filesystem/state_admin.py",
+        "filesystem/state_removal.py",
         "    for name in (JOURNAL, MARKER):  # first",
-        "    _drop_copies(entry)\n    for name in (JOURNAL, MARKER):  # first",
+        "    drop_copies(entry)\n    for name in (JOURNAL, MARKER):  # first",
         _ADMIN,
     ),
     Mutant(
@@ -159,8 +159,8 @@ MUTANTS = [
     Mutant(
         "what was put aside is cleaned away",
         "filesystem/state_admin.py",
-        "        if not left:\n            _drop_all(entry)\n",
-        "        _drop_all(entry)\n",
+        "        if not left:\n            drop_all(entry)\n",
+        "        drop_all(entry)\n",
         _ADMIN,
     ),
     Mutant(
@@ -235,7 +235,7 @@ MUTANTS = [
     ),
     Mutant(
         "copies of trees have the undo state in them",
-        "filesystem/staging.py",
+        "filesystem/tree_copy.py",
         "if reserved(child):",
         "if False:",
         _NAMES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.prompt.lazy_handlers import HANDLERS, Words
@@ -44,7 +44,7 @@ def test_conditions_of_sections_may_be_annotated_so() -> None:
 
 def test_the_decorator_reads_such_functions() -> None:
     """The context is found; an argument of an unknown type is refused by name."""
-    made: Any = tool(HANDLERS["shout"])
+    made = cast(Any, tool(HANDLERS["shout"]))
     assert made.call(made.params_type(text="hi"), ToolContext()).value == "HI"
     with pytest.raises(PromptValidationError, match="annotation that cannot be resolved"):
         tool(HANDLERS["whisper"])

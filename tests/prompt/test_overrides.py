@@ -128,7 +128,7 @@ def test_a_stale_override_is_ignored_with_a_warning(
     assert rendered.tools[0].description == "Search it all."
     assert [record.getMessage() for record in caplog.records] == [
         f"Ignored the override of {what} in agents/docs/writer (tag latest): the prompt's own words changed since it "
-        "was written. Seed it again and redo the edit."
+        "was written. Take it out, seed again and redo the edit."
         for what in ("section 'outer.tone'", "tool 'search'")
     ]
 
@@ -198,14 +198,43 @@ def test_seeding_writes_the_words_to_be_edited(
 
 
 def test_seeding_again_keeps_the_edits(store: LocalPromptOverridesStore) -> None:
-    """Edits that still fit stay; what became stale is written anew."""
+    """Edits stay in the file whether they still fit or not; those that do not are not used."""
     prompt = Prompt(template())
     store.upsert(prompt.descriptor, override(prompt, "Mine.", ToolOverride("", "My words.")))
     newer = Prompt(template(search=SEARCH.replace(description="Search it all.")))
     seeded = store.seed(newer)
     assert seeded.sections["outer.tone"].body == "Mine."
-    assert seeded.tools["search"].description == "Search it all."
+    assert "search" not in seeded.tools
     assert store.resolve(newer.descriptor, "latest") == seeded
+    assert store.resolve(prompt.descriptor, "latest") == store.seed(prompt)
+    assert store.seed(prompt).tools["search"].description == "My words."
+
+
+def test_seeding_never_overwrites_what_was_edited_by_hand(store: LocalPromptOverridesStore, tmp_path: Path) -> None:
+    """Not when the code's words changed since, and not the form of a file that is fine."""
+    store.seed(Prompt(template()))
+    path = file_of(tmp_path)
+    path.write_text(path.read_text().replace("Write for ${level}.", "Hours of work for ${level}."))
+    newer = Prompt(template("Write better for ${level}."))
+    store.seed(newer)
+    assert "Hours of work for ${level}." in path.read_text()
+    assert "Hours of work for novice." in Prompt(template(), overrides_store=store).render().text
+    assert (
+        "Write better for novice."
+        in Prompt(template("Write better for ${level}."), overrides_store=store).render().text
+    )
+    mine = json.dumps(json.loads(path.read_text()), indent=7)
+    path.write_text(mine)
+    store.seed(newer)
+    assert path.read_text() == mine
+
+
+def test_seeding_renews_what_nobody_edited(store: LocalPromptOverridesStore, tmp_path: Path) -> None:
+    """A section's words that seeding wrote are replaced by the new ones, ready to be edited."""
+    store.seed(Prompt(template()))
+    seeded = store.seed(Prompt(template("Write better for ${level}.")))
+    assert seeded.sections["outer.tone"].body == "Write better for ${level}."
+    assert "Write for ${level}." not in file_of(tmp_path).read_text()
 
 
 def test_an_override_that_equals_the_code_replaces_nothing(store: LocalPromptOverridesStore) -> None:
@@ -377,7 +406,7 @@ def test_a_file_keeps_its_permissions(store: LocalPromptOverridesStore, tmp_path
     """Replacing it changes its content, not who may read it."""
     store.seed(Prompt(template()))
     file_of(tmp_path).chmod(0o640)
-    store.seed(Prompt(template()))
+    store.seed(Prompt(template("Write better for ${level}.")))
     assert file_of(tmp_path).stat().st_mode & 0o777 == 0o640
 
 

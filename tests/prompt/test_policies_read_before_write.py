@@ -5,11 +5,21 @@ from typing import Any, cast
 
 import pytest
 from tests.policies import asked
+from typing_extensions import TypedDict
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.filesystem import Filesystem
 from weakincentives.filesystem.memory import InMemoryFilesystem
-from weakincentives.prompt import ReadBeforeWritePolicy, ResultPolicy, SeenFiles, ToolContext, ToolResult
+from weakincentives.prompt import (
+    MarkdownSection,
+    PromptTemplate,
+    ReadBeforeWritePolicy,
+    ResultPolicy,
+    SeenFiles,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from weakincentives.resources import ResourceRegistry
 from weakincentives.session import Session
 
@@ -235,3 +245,134 @@ def test_it_follows_the_protocol() -> None:
     """It is a policy that listens to results."""
     assert isinstance(policy, ResultPolicy)
     assert "read_file" in repr(policy)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    src: str
+    dst: str
+
+
+def test_a_copy_or_move_of_what_is_known_is_known(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """What was read or written before may be written in its new place; what was not must be read there."""
+    read(context)
+    fs.write("mine.txt", "mine")
+    policy.on_result("write_file", File("mine.txt"), OK, context)
+    fs.write("unread.txt", "secret")
+    for source, target in (("config.json", "copy.json"), ("mine.txt", "copy.txt"), ("unread.txt", "other.txt")):
+        fs.copy(source, target)
+        policy.on_result("copy_file", Transfer(source, target), OK, context)
+        fs.move(target, f"moved/{target}")
+        policy.on_result("move_file", Transfer(target, f"moved/{target}"), OK, context)
+    assert policy.check("write_file", File("moved/copy.json"), context) is None
+    assert policy.check("write_file", File("moved/copy.txt"), context) is None
+    assert "without reading it first" in str(policy.check("write_file", File("moved/other.txt"), context))
+
+
+def test_a_copy_of_a_tree_is_known_where_the_tree_was(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """Each file of it for itself."""
+    fs.write("d/read.txt", "a")
+    fs.write("d/deep/mine.txt", "b")
+    fs.write("d/unread.txt", "c")
+    read(context, "d/read.txt")
+    policy.on_result("write_file", File("d/deep/mine.txt"), OK, context)
+    fs.copy("d", "e")
+    policy.on_result("copy_file", Transfer("d", "e"), OK, context)
+    assert policy.check("write_file", File("e/read.txt"), context) is None
+    assert policy.check("write_file", File("e/deep/mine.txt"), context) is None
+    assert policy.check("write_file", File("e/unread.txt"), context) is not None
+
+
+def test_a_copy_of_what_changed_since_it_was_read_is_not_known(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """The copy holds what the model has not seen."""
+    read(context)
+    fs.write("config.json", "theirs")
+    fs.copy("config.json", "copy.json")
+    policy.on_result("copy_file", Transfer("config.json", "copy.json"), OK, context)
+    assert "it has changed since it was read" in str(policy.check("write_file", File("copy.json"), context))
+
+
+def test_a_copy_replaces_what_was_known_of_its_place(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """A file was written, deleted, and another one that was read is copied there."""
+    read(context)
+    fs.write("place.txt", "mine")
+    policy.on_result("write_file", File("place.txt"), OK, context)
+    fs.delete("place.txt")
+    fs.copy("config.json", "place.txt")
+    policy.on_result("copy_file", Transfer("config.json", "place.txt"), OK, context)
+    assert policy.check("write_file", File("place.txt"), context) is None
+
+
+def test_without_files_a_copy_of_what_was_read_is_known() -> None:
+    """There is nothing to compare with, as for all that is read."""
+    context = ToolContext(session=Session())
+    read(context)
+    policy.on_result("copy_file", Transfer("config.json", "copy.json"), OK, context)
+    assert policy.check("write_file", File("copy.json"), context) is None
+    policy.on_result("copy_file", File("copy.json"), OK, context)  # other fields: nothing is noted
+    assert policy.check("write_file", File("third.json"), context) is not None
+
+
+def test_a_directory_is_called_one(context: ToolContext, fs: InMemoryFilesystem) -> None:
+    """Reading it first would not help."""
+    fs.mkdir("d")
+    assert policy.check("write_file", File("d"), context) == (
+        "Cannot write to d - it is a directory, not a file\nGive the path of a file in it."
+    )
+
+
+@dataclass(frozen=True)
+class Named:
+    filename: str
+
+
+class Typed(TypedDict):
+    path: str
+
+
+def _template(*tools: Tool[Any, Any], path_field: str = "path") -> PromptTemplate[str]:
+    section = MarkdownSection(title="Files", template="Files.", tools=tools)
+    return PromptTemplate(ns="t", key="t", sections=[section], policies=[ReadBeforeWritePolicy(path_field=path_field)])
+
+
+@pytest.mark.parametrize("name", ["read_file", "write_file", "edit_file"])
+def test_params_without_the_path_field_are_refused_when_the_prompt_is_built(name: str) -> None:
+    """Not at each call: the error names the tool, its params and the setting."""
+    tool = Tool[Named, str](name=name, description="x", handler=lambda params: ToolResult.ok("x"))
+    with pytest.raises(
+        PromptValidationError, match=rf"watches '{name}', .* Named, without a field 'path'.*path_field="
+    ):
+        _template(tool)
+    assert _template(tool, path_field="filename").tree.tools
+    none = Tool[None, str](name=name, description="x", handler=lambda params: ToolResult.ok("x"))
+    with pytest.raises(PromptValidationError, match="no params"):
+        _template(none)
+
+
+def test_other_tools_and_other_kinds_of_params_are_fine() -> None:
+    """Only the tools it watches need the field; it may be a property, or a key."""
+
+    @dataclass(frozen=True)
+    class Derived:
+        name: str
+
+        @property
+        def path(self) -> str:
+            return self.name
+
+    tools = [
+        Tool[Named, str](name="deploy", description="x"),
+        Tool[Typed, str](name="read_file", description="x"),
+        Tool[Derived, str](name="write_file", description="x"),
+        Tool[Named, str](name="copy_file", description="x"),
+    ]
+    assert len(_template(*tools).tree.tools) == 4
+
+
+def test_a_policy_of_a_section_above_is_asked_about_the_tools_below() -> None:
+    """Wherever it is declared."""
+    tool = Tool[Named, str](name="write_file", description="x")
+    inner = MarkdownSection(title="Inner", template="x", tools=[tool])
+    outer = MarkdownSection(title="Outer", template="x", children=[inner], policies=[ReadBeforeWritePolicy()])
+    with pytest.raises(PromptValidationError, match="write_file"):
+        PromptTemplate(ns="t", key="t", sections=[outer])

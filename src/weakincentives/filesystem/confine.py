@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import final
 
 from ..errors import FilesystemError, PathRefusedError, ReadOnlyError
-from .paths import ROOT, split
+from .paths import MAX_PART_BYTES, ROOT, split
 from .protocol import FileKind
 from .syscalls import HANDLE, Syscalls
 
@@ -78,6 +78,8 @@ class Confined:
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.EXDEV}:
                 raise refused(path, "passes a symlink or leaves the root") from None
+            if error.errno == errno.ENAMETOOLONG and len(path) > MAX_PART_BYTES and self._sys.has_openat2:
+                return self._walk(path, flags)  # longer than the kernel takes at once; no name in it need be
             raise
 
     def _walk(self, path: str, flags: int) -> int:
@@ -145,7 +147,10 @@ def explained(error: OSError, path: str, root: str) -> OSError:
         case None:
             return error
         case code:
-            return error if error.filename == path else OSError(code, os.strerror(code), path)
+            named = error.filename  # something in a tree at that path says more than the path
+            if named == path or (isinstance(named, str) and named.startswith(f"{path}/")):
+                return error
+            return OSError(code, os.strerror(code), path)
 
 
 __all__ = ["Confined", "Handle", "explained", "kind_of", "refused"]

@@ -14,12 +14,10 @@ from .confine import Handle
 from .copying import copy_content, same_content
 from .disk import Disk
 from .manifest import Entry
-from .staging import READ
+from .syscalls import CREATE, READ
 
 MAX_COPIED_BYTES: Final = 1 << 30
 """Data in one file of which a copy is kept, unless something else is asked for."""
-
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class Copies:
         """Copy an open file; the copy's name. `check` is called now and then, and what it raises ends it."""
         self._count += 1
         name = f"c{self._count}"
-        with Handle(self._sys, self._sys.open(name, _CREATE, 0o600, dir_fd=self.fd)) as fd:
+        with Handle(self._sys, self._sys.open(name, CREATE, 0o600, dir_fd=self.fd)) as fd:
             copy_content(self._sys, source, fd, self._sys.fstat(source), check)
         return name
 

@@ -62,7 +62,7 @@ def same_content(sys: Syscalls, one: int, two: int, size: int, check: Callable[[
 def _next_data(sys: Syscalls, fd: int, at: int, size: int) -> int:
     """Where the next data is, from `at` on; `at` itself where the disk cannot tell, `size` if only a hole is left."""
     try:
-        return sys.seek(fd, at, os.SEEK_DATA)
+        return sys.seek_data(fd, at)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return size
@@ -76,8 +76,8 @@ def _data(sys: Syscalls, fd: int, size: int) -> Iterator[tuple[int, int]]:
     end = 0
     while end < size:
         try:
-            start = sys.seek(fd, end, os.SEEK_DATA)
-            end = sys.seek(fd, start, os.SEEK_HOLE)
+            start = sys.seek_data(fd, end)
+            end = sys.seek_hole(fd, start)
         except OSError as error:
             if error.errno == errno.ENXIO:  # only a hole is left
                 return

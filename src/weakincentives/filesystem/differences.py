@@ -19,8 +19,8 @@ from .fingerprints import MAX_HASHED
 from .journal import Record
 from .paths import ROOT, join, normalise
 from .protocol import FileChanges
-from .staging import CHUNK, READ
-from .syscalls import DIRECTORY
+from .staging import CHUNK
+from .syscalls import DIRECTORY, READ
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import final
 
 from ..errors import JournalError, ReadOnlyError
 from ..weak_table import WeakTable
-from .confine import Confined
+from .confine import Confined, explained
+from .expiry import remove_left_over
 from .journal import Journal
 from .places import Places
 from .root_checks import warn_of_old_state
@@ -219,7 +220,7 @@ class Disk:
 
     def _make(self) -> StateDir:
         try:
-            return self._places.make()
+            made = self._places.make()
         except OSError as error:
             if error.errno == errno.EROFS:
                 raise ReadOnlyError(
@@ -229,6 +230,9 @@ class Disk:
                 text = f"Neither {self.root} nor the directory it is in may be written; change its mode"
                 raise PermissionError(error.errno, text, self.root) from error
             raise
+        if made.lasting:
+            remove_left_over(self._places.location)
+        return made
 
     def _use(self, state: StateDir) -> None:
         self.hides = self.hides or state.inside
@@ -248,6 +252,24 @@ class Disk:
                     self._lock.lock(0.0)
                     self._places.remove(state)
             state.close()
+
+
+@final
+class Naming:
+    """Turns the kernel's errors into ones that name the path as the caller knows it."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError) and (told := explained(error, self._path, self._disk.root)) is not error:
+            raise told from error
 
 
 def _nothing() -> None:
@@ -275,4 +297,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["PATIENCE", "Disk"]
+__all__ = ["PATIENCE", "Disk", "Naming"]

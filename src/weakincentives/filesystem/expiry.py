@@ -1,7 +1,8 @@
-"""Entries of roots that are long gone: they go by themselves, unless something in them could still be undone."""
+"""Entries that a killed process left although nothing in them is needed: they go when another root is first written."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 from contextlib import suppress
@@ -9,64 +10,68 @@ from pathlib import Path
 from typing import Final
 
 from ..clock import SYSTEM_CLOCK
-from .frames import Authenticator
-from .private_dir import ROOTS, PrivateDir
-from .removal import remove
-from .root_record import SAME, read_record
-from .state_dir import JOURNAL, MARKER
-from .syscalls import DIRECTORY, Syscalls
+from ..errors import JournalError
+from . import private_dir
+from .confine import Handle
+from .kept_state import Entry, entries
+from .private_dir import NotPrivateError, PrivateDir
+from .state_dir import LOCK
+from .state_removal import drop_all
+from .syscalls import Syscalls
 
 _log = logging.getLogger(__name__)
 
-KEPT_FOR: Final = 30 * 24 * 3600
-"""Seconds for which nothing in an entry must have changed: its root may only be unmounted."""
-
-
 _LOOKED: Final = "looked"
-_EVERY: Final = 24 * 3600
+_EVERY: Final = 3600
 """A file whose time says when somebody last looked at all entries, and the seconds until the next look: there may be
-thousands of them, and this is called whenever one is added."""
+many of them, and this is called whenever one is added."""
 
 
-def remove_expired(sys: Syscalls, home: PrivateDir) -> None:
-    """Once a day, remove old entries without an open transaction whose root is not there any more. Raises nothing."""
-    with suppress(OSError):
-        if not _is_due(Path(home.path, _LOOKED)):
+def remove_left_over(location: str) -> None:
+    """Now and then, remove the entries in the private directory that nothing needs, with their vaults. Raises nothing.
+
+    Not needed is one without an open transaction and without anything that was put aside, be its root there, deleted or
+    moved. A process that has the root open, but no transaction, makes a new one when it writes again. What is kept of
+    a root on a disk that is not mounted stays, as its vault is not there either.
+    """
+    with suppress(OSError, NotPrivateError):
+        home = private_dir.find(location)
+        if home is None or not _is_due(Path(home.path, _LOOKED)):
             return
-        now = SYSTEM_CLOCK.time()
-        for name in sys.names(home.roots):
-            with suppress(OSError):
-                if now - sys.stat(name, dir_fd=home.roots).st_mtime > KEPT_FOR and _is_gone(sys, home, name):
-                    remove(sys, home.roots, name)
-                    _log.info("Removed the undo state of a root that is gone: %s/%s/%s", home.path, ROOTS, name)
+        for entry in entries(Syscalls(), home):
+            if isinstance(entry, Entry):
+                with suppress(OSError, JournalError, NotPrivateError):
+                    _remove_idle(entry)
+        _remove_locks(Syscalls(), home)
 
 
 def _is_due(looked: Path) -> bool:
     """Whether the last look was long ago; if so, this is the one that looks."""
     now = SYSTEM_CLOCK.time()
     with suppress(FileNotFoundError):
-        if abs(now - looked.stat().st_mtime) < _EVERY:  # a clock that was wrong puts it off for a day, not for years
+        if abs(now - looked.stat().st_mtime) < _EVERY:  # a clock that was wrong puts it off for an hour, not for years
             return False
     looked.touch(0o600)
     os.utime(looked, (now, now))
     return True
 
 
-def _is_gone(sys: Syscalls, home: PrivateDir, name: str) -> bool:
-    entry = sys.open(name, DIRECTORY, dir_fd=home.roots)
-    try:
-        record = read_record(sys, entry, Authenticator(home.root_key(name)))
-        if record is None or record.vault != SAME or Path(record.path).exists():
-            return False
-        with suppress(FileNotFoundError):
-            if sys.stat(JOURNAL, dir_fd=entry).st_size > 0:
-                return False
-        with suppress(FileNotFoundError, NotADirectoryError):
-            sys.stat(MARKER, dir_fd=entry)
-            return False
-        return not any(found.startswith("rejected-") for found in sys.names(entry))
-    finally:
-        sys.close(entry)
+def _remove_idle(entry: Entry) -> None:
+    if entry.vault < 0 or entry.is_open() or entry.rejected():
+        return
+    with entry.locked():  # raises when a process is at work there
+        if not entry.is_open() and not entry.rejected():
+            drop_all(entry)
+            _log.info("Removed undo state that nothing needs any more: %s", entry.path)
 
 
-__all__ = ["KEPT_FOR", "remove_expired"]
+def _remove_locks(sys: Syscalls, home: PrivateDir) -> None:
+    """Remove the files that stood for roots that cannot be locked, where nobody holds them."""
+    for name in sys.names(home.roots):
+        if name.endswith(LOCK):
+            with suppress(OSError), Handle(sys, sys.open(name, os.O_RDWR, dir_fd=home.roots)) as fd:
+                sys.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                sys.unlink(name, dir_fd=home.roots)
+
+
+__all__ = ["remove_left_over"]

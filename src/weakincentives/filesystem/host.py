@@ -204,14 +204,19 @@ class HostFilesystem(HostReading):
                 self._mkdir(path)
 
     def copy(self, source: str, target: str) -> None:
-        """See `Filesystem.copy`; modes and times are kept, symlinks in a tree stay symlinks."""
+        """See `Filesystem.copy`. Modes and times are kept, but the owner may write; symlinks stay symlinks."""
         source, target = self._named(source), self._named(target)
-        with shielded(), self._transactions.lock, self._writing(target, source):
+        with shielded(), self._transactions.lock, self._writing(target, source) as writing:
+            writing.about = source
             parent, name = self._disk.dirs.parent(source)
             with parent as at:
-                at_target, target_name, rest = self._transfer(source, at, name, target)
+                found = self._disk.sys.stat(name, dir_fd=at)
+                writing.about = target
+                at_target, target_name, rest = self._transfer(source, found, target)
                 with at_target as to:
+                    writing.about = source
                     staged = self._staging.copy(source, at, name)
+                    writing.about = target
                     self._place(target, to, target_name, rest, staged=staged)
 
     def move(self, source: str, target: str) -> None:
@@ -220,9 +225,12 @@ class HostFilesystem(HostReading):
         if source == ROOT:
             raise root_refused("moved")
         with shielded(), self._transactions.lock, self._writing(target, source) as writing:
+            writing.about = source
             parent, name = self._disk.dirs.parent(source)
             with parent as at:
-                to, _, rest = self._transfer(source, at, name, target)
+                found = self._disk.sys.stat(name, dir_fd=at)
+                writing.about = target
+                to, _, rest = self._transfer(source, found, target)
                 with to:
                     pass
                 if rest:
@@ -276,9 +284,8 @@ class HostFilesystem(HostReading):
                 return
             self._place(path, at, name, rest, staged=None)
 
-    def _transfer(self, source: str, at: int, name: str, target: str) -> tuple[Handle, str, Sequence[str]]:
+    def _transfer(self, source: str, found: os.stat_result, target: str) -> tuple[Handle, str, Sequence[str]]:
         """Check that the source may go to the target, and say where that is."""
-        found = self._disk.sys.stat(name, dir_fd=at)
         if target == ROOT:
             raise file_exists(target)
         to, target_name, rest = self._anchor(target)

@@ -29,9 +29,9 @@ from .manifest import Entry, Manifest, Scan, entry, pack, unpack
 from .paths import ROOT
 from .protocol import FileChanges
 from .restoration import Restoration
-from .staging import CHUNK, READ
+from .staging import CHUNK
 from .state_dir import IDLE, MARKER, MIRROR, StateDir
-from .syscalls import DIRECTORY, write_all
+from .syscalls import CREATE, DIRECTORY, READ, write_all
 
 _LOG: Final = "manifest"
 _OPEN: Final = "open"
@@ -39,7 +39,6 @@ _NOTHING: Final = (1 << 64) - 1
 _VERSION: Final = "wink-manifest-2"
 _OPEN_VERSION: Final = "wink-open-2"
 _PART: Final = "mirror"
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 @final
@@ -103,7 +102,7 @@ class Mirror:
             self._copies.sweep({e.copy for e in self.manifest.values()})
 
     def close(self) -> None:
-        """Give the descriptors back; the copy stays for the next time."""
+        """Give the descriptors back; the copy stays until the root is closed."""
         self._loaded = False
         fds = {self._fd, self._copies.fd} - {-1}
         self._fd = self._copies.fd = -1
@@ -239,7 +238,7 @@ class Mirror:
         staged = self._disk.state.new_name("stage")
         entry = self._disk.state.entry
         try:
-            with Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=entry)) as fd:
+            with Handle(self._sys, self._sys.open(staged, CREATE, 0o600, dir_fd=entry)) as fd:
                 write_all(self._sys, fd, data)
             self._sys.rename(staged, name, source_fd=entry, target_fd=self._fd)
         except BaseException:

@@ -10,6 +10,7 @@ import resource
 import struct
 import sys
 import warnings
+from contextlib import suppress
 from socket import socket
 
 NO_MODULE = 3
@@ -23,7 +24,8 @@ def main() -> int:
     except ImportError:
         return NO_MODULE
     for kind, value in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0)):
-        resource.setrlimit(kind, (value, value))
+        with suppress(ValueError, OSError):  # a Mac has no limit of memory; the time that is waited for it holds
+            resource.setrlimit(kind, (value, value))
     warnings.simplefilter("ignore")
     with socket(fileno=0) as connection:
         try:

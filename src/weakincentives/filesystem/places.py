@@ -25,12 +25,11 @@ from typing import final
 from ..errors import JournalError
 from . import private_dir
 from .confine import Handle
-from .expiry import remove_expired
 from .frames import Authenticator
 from .private_dir import NotPrivateError, PrivateDir, check_private
 from .root_checks import refuse_undo_state
 from .root_record import SAME, RootRecord, read_record, write_record
-from .state_dir import IDLE, JOURNAL, MIRROR, RECORD, TX, Binding, StateDir
+from .state_dir import IDLE, JOURNAL, LOCK, MIRROR, RECORD, TX, Binding, StateDir
 from .syscalls import DIRECTORY, HANDLE, Syscalls
 from .vaults import Spot, Vaults, one_disk, spots
 
@@ -305,7 +304,6 @@ class Places:
             self._sys.mkdir(home.name(*self._binding), 0o700, dir_fd=home.roots)
             if self._durable:
                 self._sys.fsync(home.roots)
-            remove_expired(Syscalls(), home)
         opened = self._find_entry()
         if opened is None:
             raise FileNotFoundError(errno.ENOENT, "The private directory was removed just now", self.location)
@@ -354,9 +352,11 @@ class Places:
 
     def remove(self, state: StateDir) -> None:
         """Remove vault and entry if nothing in them is needed; may be cut off at any point."""
-        if not state.lasting:
-            state.purge(MIRROR)
-        if state.vanished() or not state.is_empty():
+        if state.vanished():
+            return
+        if not state.lasting or not state.watched():
+            state.drop_mirror()
+        if not state.is_empty():
             return
         for name in (JOURNAL, TX):
             for fd in {state.entry, state.fd}:
@@ -370,12 +370,14 @@ class Places:
             home = private_dir.find(self.location)
             if home is not None:
                 self._sys.rmdir(home.name(*self._binding), dir_fd=home.roots)
+                with suppress(FileNotFoundError):  # whoever waits for it finds that it has no name, and makes another
+                    self._sys.unlink(home.name(*self._binding) + LOCK, dir_fd=home.roots)
 
     def substitute_lock(self) -> int:
         """A file that stands for the root where that cannot be locked; `JournalError` where there is none."""
         try:
             home = self._home()
-            name = home.name(*self._binding) + ".lock"
+            name = home.name(*self._binding) + LOCK
             return self._sys.open(name, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=home.roots)
         except NotPrivateError as error:
             raise JournalError(

@@ -126,9 +126,10 @@ class Filesystem(Protocol):
         ...
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a file or a whole tree; the target's missing parents are made.
+        """Copy a file or a whole tree; the target's missing parents are made. A copy of what is read-only is not.
 
-        `FileExistsError` when the target exists, `PathRefusedError` for a directory copied into itself.
+        `FileExistsError` when the target exists, `PathRefusedError` for a directory copied into itself. When the source
+        cannot be read or is missing, the error names the source.
         """
         ...
 
@@ -136,11 +137,15 @@ class Filesystem(Protocol):
         """Move a file or a whole tree; the target's missing parents are made.
 
         `FileExistsError` when the target exists, `PathRefusedError` for the root, or a directory moved into itself.
+        When the source is missing, the error names the source.
         """
         ...
 
     def is_readonly(self, path: str) -> bool:
-        """Whether a write to that path would be refused."""
+        """Whether that path is write-protected; a path that would be refused raises.
+
+        False where something else is in the way of a write, such as a file above the path: the write says what it is.
+        """
         ...
 
     def readonly(self) -> Filesystem:

@@ -11,37 +11,19 @@ from sys import maxsize
 from typing import Final, final
 
 from ..fence import check_wanted
-from .confine import Handle, explained, kind_of, refused
+from .confine import Handle, kind_of, refused
 from .differences import addressable
-from .disk import Disk
+from .disk import Disk, Naming
 from .paths import ROOT, is_a_directory, join, normalise, split
 from .protocol import FileKind, FileStat
 from .search import Searching
-from .staging import CHUNK, READ
-from .syscalls import DIRECTORY
+from .staging import CHUNK
+from .syscalls import DIRECTORY, READ
 from .text import check_chunk_size, check_range, decode
 from .walk import while_wanted
 
 LONG: Final = 8 << 20
 """More is read by pieces of this length: between them a call that was given up on ends."""
-
-
-@final
-class Naming:
-    """Turns the kernel's errors into ones that name the path as the caller knows it."""
-
-    __slots__ = ("_disk", "_path")
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, OSError) and (told := explained(error, self._path, self._disk.root)) is not error:
-            raise told from error
 
 
 class HostReading(Searching):
@@ -117,7 +99,10 @@ class HostReading(Searching):
         if self._read_only:
             return True
         with Naming(self._disk, path):
-            at, name, _ = self._anchor(path)
+            try:
+                at, name, _ = self._anchor(path)
+            except NotADirectoryError:  # below a file: a write would say so
+                return False
             with at as fd:
                 if not self._disk.sys.access(".", os.W_OK, dir_fd=fd):
                     return True
@@ -241,4 +226,4 @@ class _HostTree:
         return self._fs.stream(path)
 
 
-__all__ = ["HostReading", "Naming"]
+__all__ = ["HostReading"]

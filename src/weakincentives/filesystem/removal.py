@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 
 from .syscalls import DIRECTORY, Syscalls
@@ -22,10 +24,10 @@ def remove(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str] = _
     while pending:
         name = pending.pop()
         try:
-            sys.unlink(name, dir_fd=at)
+            removed = _unlinked(sys, name, at)
         except FileNotFoundError:
-            pass
-        except IsADirectoryError:
+            continue
+        if not removed:
             pending += _remove_directory(sys, at, name, new_name)
 
 
@@ -45,12 +47,23 @@ def _empty(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str], ra
     fd = sys.open(name, DIRECTORY, dir_fd=at)
     try:
         for child in sys.names(fd):
-            try:
-                sys.unlink(child, dir_fd=fd)
-            except IsADirectoryError:
-                raised.append(_raise(sys, at, child, fd, new_name("trash")))
+            if not _unlinked(sys, child, fd):
+                raised += [_raise(sys, at, child, fd, new_name("trash"))]
     finally:
         sys.close(fd)
+
+
+def _unlinked(sys: Syscalls, name: str, at: int) -> bool:
+    """Remove the name, unless it is a directory: False. Linux says so, others call it not permitted."""
+    try:
+        sys.unlink(name, dir_fd=at)
+    except IsADirectoryError:
+        return False
+    except PermissionError as error:
+        if error.errno == errno.EPERM and stat.S_ISDIR(sys.stat(name, dir_fd=at).st_mode):
+            return False
+        raise
+    return True
 
 
 def _raise(sys: Syscalls, at: int, child: str, fd: int, trash: str) -> str:

@@ -16,10 +16,8 @@ from .copying import copy_content
 from .disk import Disk
 from .manifest import Entry, Manifest
 from .paths import ROOT, is_below, split
-from .staging import READ
-from .syscalls import DIRECTORY
+from .syscalls import CREATE, DIRECTORY, READ
 
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -168,7 +166,7 @@ class Restoration:
         else:
             with (
                 Handle(self._sys, self._sys.open(wanted.copy, READ, dir_fd=self._copies)) as source,
-                Handle(self._sys, self._sys.open(staged, _CREATE, 0o600, dir_fd=state)) as fd,
+                Handle(self._sys, self._sys.open(staged, CREATE, 0o600, dir_fd=state)) as fd,
             ):
                 copy_content(self._sys, source, fd, self._sys.fstat(source), check=go_on)
                 self._set_xattrs(fd, wanted)

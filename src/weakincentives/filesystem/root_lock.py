@@ -101,7 +101,7 @@ class RootLock:
         if holder == os.getpid():
             who = "another HostFilesystem of this process"
         else:
-            who = f"process {holder}" if holder else "another process"
+            who = f"process {holder}" if holder else "another process, or another HostFilesystem of this one,"
         return (
             f"{who} has a transaction open on {self._root}; one writer at a time. "
             "Wait until it is over, or give each its own root."

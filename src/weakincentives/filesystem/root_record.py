@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from .frames import Authenticator
 from .state_dir import IDLE, RECORD
-from .syscalls import Syscalls, write_all
+from .syscalls import CREATE, Syscalls, write_all
 
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _VERSION: Final = "wink-root-2"
 SAME: Final = "."
 """The vault's name where it is the entry itself."""
@@ -58,7 +57,7 @@ def write_record(sys: Syscalls, entry: int, keys: Authenticator, record: RootRec
     """Put it in place in one step."""
     body = json.dumps((_VERSION, *record)).encode()
     staged = f"stage-{os.urandom(6).hex()}-0"
-    fd = sys.open(staged, _CREATE, 0o600, dir_fd=entry)
+    fd = sys.open(staged, CREATE, 0o600, dir_fd=entry)
     try:
         try:
             write_all(sys, fd, keys.mac(b"R", IDLE, body) + body)

@@ -8,17 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, final
 
-from .confine import Handle, refused
+from .confine import Handle
 from .copying import copy_content
 from .disk import Disk
-from .paths import join, reserved
-from .syscalls import DIRECTORY, write_all
+from .syscalls import CREATE, DIRECTORY, write_all
+from .tree_copy import TreeCopy
 
 CHUNK: Final = 1 << 20
-READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-"""Opening a FIFO or a device must neither wait nor take the terminal; it is refused right after."""
-
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 @final
@@ -43,7 +39,7 @@ class Staging:
         What the descriptor `after` holds comes first.
         """
         staged = self._disk.state.new_name("stage")
-        fd = self._sys.open(staged, _CREATE, dir_fd=self._disk.state.fd)
+        fd = self._sys.open(staged, CREATE, dir_fd=self._disk.state.fd)
         try:
             try:
                 if after is not None:
@@ -88,65 +84,12 @@ class Staging:
         return outer
 
     def copy(self, path: str, source: int, name: str) -> str:
-        """A copy of a file or tree with modes and times; symlinks inside a tree are copied as they are.
-
-        Undo state in the tree is left out.
-
-        Raises `PathRefusedError` at a socket, FIFO or device, and when the path itself is a symlink.
-        """
-        staged = self._disk.state.new_name("stage")
-        try:
-            self._copy(path, source, name, self._disk.state.fd, staged)
-        except BaseException:
-            self.drop(staged)
-            raise
-        return staged
+        """A copy of the file or tree `name` in the directory `source`, which is at `path`; see `TreeCopy.make`."""
+        return TreeCopy(self._disk, self._give).make(path, source, name)
 
     def drop(self, staged: str) -> None:
         """Remove what was not put in place."""
         self._disk.state.purge(staged)
-
-    def _copy(self, path: str, source: int, name: str, target: int, new: str) -> None:
-        found = self._sys.stat(name, dir_fd=source)
-        if stat.S_ISDIR(found.st_mode):
-            self._copy_tree(path, source, name, target, new)
-        elif stat.S_ISREG(found.st_mode):
-            self._copy_file(path, source, name, target, new)
-        else:
-            raise refused(path, "is no ordinary file or directory")
-        self._sys.utime(new, (found.st_atime_ns, found.st_mtime_ns), dir_fd=target)
-
-    def _copy_tree(self, path: str, source: int, name: str, target: int, new: str) -> None:
-        self._sys.mkdir(new, 0o700, dir_fd=target)
-        with (
-            Handle(self._sys, self._sys.open(name, DIRECTORY, dir_fd=source)) as old_fd,
-            Handle(self._sys, self._sys.open(new, DIRECTORY, dir_fd=target)) as new_fd,
-        ):
-            for child, kind in self._sys.kinds(old_fd):
-                if reserved(child):  # the undo state of a root in there, which must not come to light as a copy
-                    continue
-                if kind == stat.S_IFLNK:
-                    self._sys.symlink(self._sys.readlink(child, dir_fd=old_fd), child, dir_fd=new_fd)
-                else:
-                    self._copy(join(path, child), old_fd, child, new_fd, child)
-            self._give(new_fd)
-            self._sys.fchmod(new_fd, stat.S_IMODE(self._sys.fstat(old_fd).st_mode))
-            if self._disk.durable:
-                self._sys.fsync(new_fd)
-
-    def _copy_file(self, path: str, source: int, name: str, target: int, new: str) -> None:
-        with (
-            Handle(self._sys, self._sys.open(name, READ, dir_fd=source)) as old_fd,
-            Handle(self._sys, self._sys.open(new, _CREATE, 0o600, dir_fd=target)) as new_fd,
-        ):
-            old = self._sys.fstat(old_fd)
-            if not stat.S_ISREG(old.st_mode):
-                raise refused(path, "is no ordinary file or directory")
-            copy_content(self._sys, old_fd, new_fd, old)
-            self._give(new_fd)
-            self._sys.fchmod(new_fd, stat.S_IMODE(old.st_mode) & 0o1777)
-            if self._disk.durable:
-                self._sys.fsync(new_fd)
 
     def _resemble(self, fd: int, old: os.stat_result, xattrs: dict[str, bytes]) -> None:
         """What writing in place would have left: owner, mode, attributes. As the kernel does, drop setuid."""
@@ -183,4 +126,4 @@ class Staging:
                 self._sys.chmod(name, stat.S_IMODE(mode) | stat.S_ISGID, dir_fd=fd)
 
 
-__all__ = ["CHUNK", "READ", "Staging"]
+__all__ = ["CHUNK", "Staging"]

@@ -15,16 +15,12 @@ from typing import Final, NamedTuple
 
 from ..errors import JournalError
 from . import private_dir
-from .beneath import is_ours
 from .host import HostFilesystem
 from .journal import Record
 from .kept_state import Entry, KeptState, entries, entry_name
 from .private_dir import NotPrivateError, PrivateDir
-from .removal import remove
-from .root_record import RootRecord
-from .state_dir import JOURNAL, MARKER, MIRROR, RECORD, TX
-from .syscalls import DIRECTORY, Syscalls
-from .vaults import Spot, Vaults
+from .state_removal import drop_all, drop_copies
+from .syscalls import Syscalls
 
 _id = re.compile(r"[0-9a-f]{8,32}").fullmatch
 _vault = re.compile(r"wink-[0-9a-f]{16}").fullmatch
@@ -113,10 +109,10 @@ def clean(root: str, state_dir: str | os.PathLike[str] | None = None) -> list[st
     with opened as entry, entry.locked():
         if entry.is_open():
             raise JournalError(f"A process has just begun a transaction in {root}. Try again when it is over.")
-        _drop_copies(entry)
+        drop_copies(entry)
         left = entry.rejected()
         if not left:
-            _drop_all(entry)
+            drop_all(entry)
         return left
 
 
@@ -179,7 +175,7 @@ def forget(entry: Entry, lost: list[str]) -> list[str]:
     with entry.locked():
         if losses(entry) != lost:
             raise StateAdminError("what is kept has changed meanwhile; look at it again")
-        return _drop_all(entry)
+        return drop_all(entry)
 
 
 def rotate_key(state_dir: str | os.PathLike[str] | None = None) -> int:
@@ -199,7 +195,7 @@ def rotate_key(state_dir: str | os.PathLike[str] | None = None) -> int:
                 with entry.locked():
                     if entry.is_open():
                         raise JournalError(f"A process has just begun a transaction in {entry.root}. Try again.")
-                    _drop_all(entry)
+                    drop_all(entry)
                     count += 1
         private_dir.replace_key(home.path)
     return count
@@ -221,61 +217,6 @@ def _refuse_needed(home: PrivateDir) -> None:
             needed.append(f"something was put aside: wink state forget {name}")
     if needed:
         raise StateAdminError("the key is still needed.\n  " + "\n  ".join(needed))
-
-
-# --- removing
-
-
-def _drop_copies(entry: Entry) -> None:
-    """Remove what an idle root keeps for the next time, and what a crash left over."""
-    sys = entry.sys
-    for fd in {entry.fd, entry.vault} - {-1}:
-        for name in sys.names(fd):
-            if name == MIRROR or is_ours(name):
-                remove(sys, fd, name)
-
-
-def _drop_all(entry: Entry) -> list[str]:
-    """Remove entry and vault. What others put into a vault outside of the private directory stays, and so does it."""
-    sys = entry.sys
-    for name in (JOURNAL, MARKER):  # first: without these nothing is undone by halves
-        with suppress(FileNotFoundError, NotADirectoryError):
-            remove(sys, entry.fd, name)
-    left: list[str] = []
-    record = entry.record
-    if entry.vault not in {-1, entry.fd}:
-        for name in sys.names(entry.vault):
-            if name in {MIRROR, TX} or is_ours(name) or name.startswith("rejected-"):
-                remove(sys, entry.vault, name)
-        assert record is not None
-        if not _remove_vault(entry, record):
-            left.append(entry.vault_path)
-    elif record is not None and not record.inode:
-        _remove_vault(entry, record)  # it was only intended, and may be there
-    for name in sorted(sys.names(entry.fd), key=lambda name: name == RECORD):  # the description last
-        remove(sys, entry.fd, name)
-    sys.rmdir(entry.name, dir_fd=entry.home.roots)
-    with suppress(FileNotFoundError):
-        sys.unlink(entry.name + ".lock", dir_fd=entry.home.roots)
-    return left
-
-
-def _remove_vault(entry: Entry, record: RootRecord) -> bool:
-    """Whether it could be removed: it must be empty. The root's own time stays."""
-    sys = entry.sys
-    root = entry.root or record.path
-    at = str(Path(entry.vault_path or f"{root if record.inside else Path(root).parent}/{record.vault}").parent)
-    try:
-        fd = sys.open(at, DIRECTORY)
-    except OSError:
-        return False
-    try:
-        Vaults(sys, root, fd, durable=False).remove(Spot(at, record.vault, record.inside))
-    except OSError:
-        return False
-    finally:
-        sys.close(fd)
-    return True
 
 
 # --- the private directory

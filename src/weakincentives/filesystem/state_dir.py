@@ -28,6 +28,8 @@ MARKER: Final = f"{MIRROR}/open"
 JOURNAL: Final = "journal"
 RECORD: Final = "root"
 TX: Final = "tx"
+LOCK: Final = ".lock"
+"""With the entry's name before it: a file beside the entry, which stands for a root that cannot be locked itself."""
 IDLE: Final = bytes(16)
 """What `tx` holds while no transaction is open."""
 
@@ -163,6 +165,12 @@ class StateDir:
         """Remove a file or tree of ours; what cannot be removed now goes when the root is next opened."""
         with suppress(OSError):
             remove(self._sys, self.fd, name, self.new_name)
+
+    def drop_mirror(self) -> None:
+        """Remove what `watch="scan"` keeps, its description first; only while no such transaction is open."""
+        for fd in dict.fromkeys((self.entry, self.fd)):
+            with suppress(OSError):
+                remove(self._sys, fd, MIRROR, self.new_name)
 
     def sweep(self, kept: Collection[str] = ()) -> None:
         """Remove all that a crash left; only with the lock held. `kept` are the names that the journal needs."""

@@ -12,8 +12,16 @@ from collections.abc import Callable
 from struct import pack, unpack_from
 from typing import Any, Final
 
+from ..private_files import sync_to_disk
+
 DIRECTORY: Final = os.O_DIRECTORY | os.O_CLOEXEC
 """To read a directory. Add `O_NOFOLLOW` wherever the last part is not known to be one."""
+
+READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+"""To read a file. Opening a FIFO or a device must neither wait nor take the terminal; it is refused right after."""
+
+CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+"""To make a file that is not there."""
 
 HANDLE: Final = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 """To stand in a directory: needs no permission to read it."""
@@ -28,6 +36,10 @@ _BIRTH_AT: Final = 80  # where that field is in the 256 bytes of the answer
 
 _HANDLE_AT: Final = 8  # where the handle is in the answer of name_to_handle_at, behind its size and form
 _INODE_AND_GENERATION: Final = 1  # FILEID_INO32_GEN
+
+
+_PIN: Final = READ | os.O_NOFOLLOW | os.O_CLOEXEC
+"""To hold a file while something is done to it, where there is no handle that needs no permission."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -85,8 +97,16 @@ class Syscalls:
         return os.pwrite(fd, data, offset)
 
     def seek(self, fd: int, offset: int, whence: int) -> int:
-        """Move to a position, or ask where data or a hole begins; where it is now."""
+        """Move to a position; where it is now."""
         return os.lseek(fd, offset, whence)
+
+    def seek_data(self, fd: int, offset: int) -> int:
+        """Move to where the next data begins; `ENXIO` behind the last, `EINVAL` where the disk cannot tell."""
+        return _sought(fd, offset, "SEEK_DATA")
+
+    def seek_hole(self, fd: int, offset: int) -> int:
+        """Move to where the next hole begins, the end of the file counting as one; `EINVAL` as before."""
+        return _sought(fd, offset, "SEEK_HOLE")
 
     def copy_range(self, source: int, target: int, count: int, offset: int) -> int:
         """Copy within the kernel, to the same position; how much was copied. `ENOSYS` where there is no such call."""
@@ -105,7 +125,7 @@ class Syscalls:
 
     def fsync(self, fd: int) -> None:
         """Wait until it is on the disk."""
-        os.fsync(fd)
+        sync_to_disk(fd)
 
     # --- looking
 
@@ -127,7 +147,7 @@ class Syscalls:
 
     def access(self, name: str, mode: int, *, dir_fd: int) -> bool:
         """Whether the effective user may."""
-        return os.access(name, mode, dir_fd=dir_fd, effective_ids=True)
+        return os.access(name, mode, dir_fd=dir_fd, effective_ids=os.access in os.supports_effective_ids)
 
     def names(self, fd: int) -> list[str]:
         """The names in a directory, in no order."""
@@ -169,7 +189,9 @@ class Syscalls:
         os.symlink(destination, name, dir_fd=dir_fd)
 
     def mkfifo(self, name: str, mode: int, *, dir_fd: int) -> None:
-        """Make a FIFO."""
+        """Make a FIFO; `ENOTSUP` where that cannot be done in a directory by its handle."""
+        if os.mkfifo not in os.supports_dir_fd:
+            raise _unsupported(name)
         os.mkfifo(name, mode, dir_fd=dir_fd)
 
     # --- attributes
@@ -188,12 +210,17 @@ class Syscalls:
 
     def chmod(self, name: str, mode: int, *, dir_fd: int) -> None:
         """Set the mode of a name that is no symlink; one that is raises `ELOOP`."""
+        if os.chmod in os.supports_follow_symlinks:
+            if stat.S_ISLNK(self.stat(name, dir_fd=dir_fd).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+            os.chmod(name, mode, dir_fd=dir_fd, follow_symlinks=False)  # of a symlink swapped in: its own
+            return
         # `fchmodat` follows symlinks and a file of mode 0 cannot be opened to read: pin it, then go by the pin.
-        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if _HAS_PROC else _PIN, dir_fd=dir_fd)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
-            os.chmod(f"/proc/self/fd/{fd}", mode)  # noqa: PTH101 - a descriptor
+            os.chmod(f"/proc/self/fd/{fd}" if _HAS_PROC else fd, mode)  # noqa: PTH101 - a descriptor
         finally:
             os.close(fd)
 
@@ -202,20 +229,28 @@ class Syscalls:
         os.utime(name, ns=times, dir_fd=dir_fd, follow_symlinks=False)
 
     def xattrs(self, name: str, *, dir_fd: int) -> dict[str, bytes]:
-        """The extended attributes that may be read; empty where the filesystem has none."""
+        """The extended attributes that may be read; empty where the filesystem or the system has none."""
+        if not hasattr(os, "listxattr"):
+            return {}
         path = f"/proc/self/fd/{dir_fd}/{name}"
         try:
+            if not _HAS_PROC:
+                return _xattrs(name, dir_fd)
             names = os.listxattr(path, follow_symlinks=False)
             return {key: os.getxattr(path, key, follow_symlinks=False) for key in names}
         except OSError:
             return {}
 
     def setxattr(self, fd: int, name: str, value: bytes) -> None:
-        """Set one extended attribute of an open file."""
+        """Set one extended attribute of an open file; `ENOTSUP` where the system has none."""
+        if not hasattr(os, "setxattr"):
+            raise _unsupported(name)
         os.setxattr(fd, name, value)
 
     def removexattr(self, fd: int, name: str) -> None:
-        """Remove one extended attribute of an open file."""
+        """Remove one extended attribute of an open file; `ENOTSUP` where the system has none."""
+        if not hasattr(os, "removexattr"):
+            raise _unsupported(name)
         os.removexattr(fd, name)
 
 
@@ -238,8 +273,47 @@ def _type(entry: os.DirEntry[str]) -> int:
     return stat.S_IFREG if entry.is_file(follow_symlinks=False) else stat.S_IFIFO
 
 
-def _load_syscall() -> Callable[..., int]:
-    function: Any = ctypes.CDLL(None, use_errno=True).syscall
+def _sought(fd: int, offset: int, whence: str) -> int:
+    try:
+        return os.lseek(fd, offset, getattr(os, whence))
+    except AttributeError:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL)) from None
+    except OSError as error:
+        if error.errno in {errno.ENOTTY, errno.ENOTSUP, errno.EOPNOTSUPP}:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL)) from error
+        raise
+
+
+def _unsupported(name: str) -> OSError:
+    return OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), name)
+
+
+def _xattrs(name: str, dir_fd: int) -> dict[str, bytes]:
+    fd = os.open(name, _PIN, dir_fd=dir_fd)
+    try:
+        return {key: os.getxattr(fd, key) for key in os.listxattr(fd)}
+    finally:
+        os.close(fd)
+
+
+def _has_proc() -> bool:
+    """Whether a descriptor has a path, which leads to what is open whatever its name is by now."""
+    if not hasattr(os, "O_PATH"):
+        return False
+    try:
+        os.close(os.open("/proc/self/fd", DIRECTORY))
+    except OSError:
+        return False
+    return True
+
+
+_HAS_PROC: Final = _has_proc()
+
+
+def _load_syscall() -> Callable[..., int] | None:
+    function: Any = getattr(ctypes.CDLL(None, use_errno=True), "syscall", None)
+    if function is None:
+        return None
     function.restype = ctypes.c_long
     function.argtypes = (
         ctypes.c_long,
@@ -319,4 +393,4 @@ def _kernel_has_openat2() -> bool:
     return True
 
 
-__all__ = ["CALLS", "DIRECTORY", "HANDLE", "Syscalls", "write_all"]
+__all__ = ["CALLS", "CREATE", "DIRECTORY", "HANDLE", "READ", "Syscalls", "write_all"]

@@ -283,13 +283,18 @@ class Step:
 
 @final
 class Writing:
-    """One operation that changes something: alone, all or nothing, with errors that name the path."""
+    """One operation that changes something: alone, all or nothing, with errors that name the path.
 
-    __slots__ = ("_paths", "_saved", "_snapshot", "_start", "_transactions")
+    Attributes:
+        about: the path that errors name from now on; at first that of the operation.
+    """
+
+    __slots__ = ("_paths", "_saved", "_snapshot", "_start", "_transactions", "about")
 
     def __init__(self, transactions: Transactions, paths: tuple[str, ...]) -> None:
         self._transactions = transactions
         self._paths = paths
+        self.about = paths[0]
         self._saved = False
         self._snapshot: HostSnapshot | None = None
         self._start = 0
@@ -303,7 +308,7 @@ class Writing:
             all_.disk.acquire()
         except OSError as error:
             all_.busy = False
-            raise explained(error, self._paths[0], all_.disk.root) from error.__cause__
+            raise explained(error, self.about, all_.disk.root) from error.__cause__
         self._start = all_.began_at = all_.undo.position
         return self
 
@@ -332,8 +337,8 @@ class Writing:
             all_.disk.release()
             all_.busy = interrupted
         if unsealed is not None:
-            raise explained(unsealed, self._paths[0], all_.disk.root) from unsealed.__cause__
-        if isinstance(error, OSError) and (told := explained(error, self._paths[0], all_.disk.root)) is not error:
+            raise explained(unsealed, self.about, all_.disk.root) from unsealed.__cause__
+        if isinstance(error, OSError) and (told := explained(error, self.about, all_.disk.root)) is not error:
             raise told from error
 
     def _seal(self) -> OSError | None:

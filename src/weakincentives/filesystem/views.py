@@ -12,6 +12,7 @@ from .hidden import hidden_attribute
 from .ownership import open_savepoint
 from .paths import ROOT, is_below, join, normalise, root_refused
 from .protocol import FileChanges, FileStat, Filesystem, GrepMatch
+from .relative import RelativeErrors, relative
 from .search import search_names
 from .walk import FilesystemTree, require_directory
 
@@ -220,14 +221,16 @@ class SubFilesystem:
     Snapshots are those of the whole; restoring one is refused with `PathRefusedError` when something outside
     the directory changed since, as that would reach above it.
 
-    Raises `FileNotFoundError` or `NotADirectoryError` when the directory is not there.
+    Errors name paths as the caller knows them. Raises `FileNotFoundError` or `NotADirectoryError` when the directory is
+    not there.
     """
 
-    __slots__ = ("_base", "_fs")
+    __slots__ = ("_base", "_fs", "_naming")
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self._base = normalise(path)
         self._fs = fs
+        self._naming = RelativeErrors(self._base)
         require_directory(FilesystemTree(fs), self._base)
 
     def __repr__(self) -> str:
@@ -243,44 +246,50 @@ class SubFilesystem:
         return inner
 
     def _outer(self, inner: str) -> str:
-        if self._base == ROOT:
-            return inner
-        return ROOT if inner == self._base else inner[len(self._base) + 1 :]
+        return relative(inner, self._base)
 
     def _stat(self, stat: FileStat) -> FileStat:
         return FileStat(self._outer(stat.path), stat.kind, stat.size, stat.modified, stat.mode, stat.readonly)
 
     def read(self, path: str, *, encoding: str = "utf-8") -> str:
         """See `Filesystem.read`."""
-        return self._fs.read(self._inner(path), encoding=encoding)
+        with self._naming:
+            return self._fs.read(self._inner(path), encoding=encoding)
 
     def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         """See `Filesystem.read_bytes`."""
-        return self._fs.read_bytes(self._inner(path), offset=offset, limit=limit)
+        with self._naming:
+            return self._fs.read_bytes(self._inner(path), offset=offset, limit=limit)
 
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
         """See `Filesystem.stream`."""
-        return self._fs.stream(self._inner(path), chunk_size=chunk_size)
+        with self._naming:
+            return self._fs.stream(self._inner(path), chunk_size=chunk_size)
 
     def fingerprint(self, path: str) -> str:
         """See `fingerprints.py`."""
-        return fingerprint(self._fs, self._inner(path))
+        with self._naming:
+            return fingerprint(self._fs, self._inner(path))
 
     def write(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.write`."""
-        self._fs.write(self._inner(path), content)
+        with self._naming:
+            self._fs.write(self._inner(path), content)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
-        self._fs.append(self._inner(path), content)
+        with self._naming:
+            self._fs.append(self._inner(path), content)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """See `Filesystem.delete`."""
-        self._fs.delete(self._below(path, "deleted"), recursive=recursive)
+        with self._naming:
+            self._fs.delete(self._below(path, "deleted"), recursive=recursive)
 
     def mkdir(self, path: str) -> None:
         """See `Filesystem.mkdir`."""
-        self._fs.mkdir(self._inner(path))
+        with self._naming:
+            self._fs.mkdir(self._inner(path))
 
     def exists(self, path: str) -> bool:
         """See `Filesystem.exists`."""
@@ -291,15 +300,18 @@ class SubFilesystem:
 
     def stat(self, path: str) -> FileStat:
         """See `Filesystem.stat`."""
-        return self._stat(self._fs.stat(self._inner(path)))
+        with self._naming:
+            return self._stat(self._fs.stat(self._inner(path)))
 
     def list(self, path: str = ROOT) -> Sequence[FileStat]:
         """See `Filesystem.list`."""
-        return [self._stat(stat) for stat in self._fs.list(self._inner(path))]
+        with self._naming:
+            return [self._stat(stat) for stat in self._fs.list(self._inner(path))]
 
     def glob(self, pattern: str, *, path: str = ROOT, gitignore: bool = False) -> Sequence[str]:
         """See `Filesystem.glob`; `.gitignore` files above the directory count, as they do in git."""
-        found = self._fs.glob(pattern, path=self._inner(path), gitignore=gitignore)
+        with self._naming:
+            found = self._fs.glob(pattern, path=self._inner(path), gitignore=gitignore)
         return [self._outer(inner) for inner in found]
 
     def grep(
@@ -315,16 +327,17 @@ class SubFilesystem:
         gitignore: bool = False,
     ) -> Sequence[GrepMatch]:
         """See `Filesystem.grep`."""
-        found = self._fs.grep(
-            pattern,
-            path=self._inner(path),
-            glob=glob,
-            ignore_case=ignore_case,
-            max_matches=max_matches,
-            max_line_length=max_line_length,
-            timeout=timeout,
-            gitignore=gitignore,
-        )
+        with self._naming:
+            found = self._fs.grep(
+                pattern,
+                path=self._inner(path),
+                glob=glob,
+                ignore_case=ignore_case,
+                max_matches=max_matches,
+                max_line_length=max_line_length,
+                timeout=timeout,
+                gitignore=gitignore,
+            )
         return [GrepMatch(self._outer(match.path), match.line, match.text) for match in found]
 
     def search(self, query: str, *, limit: int | None = None) -> Sequence[str]:
@@ -333,15 +346,18 @@ class SubFilesystem:
 
     def copy(self, source: str, target: str) -> None:
         """See `Filesystem.copy`."""
-        self._fs.copy(self._inner(source), self._inner(target))
+        with self._naming:
+            self._fs.copy(self._inner(source), self._inner(target))
 
     def move(self, source: str, target: str) -> None:
         """See `Filesystem.move`."""
-        self._fs.move(self._below(source, "moved"), self._inner(target))
+        with self._naming:
+            self._fs.move(self._below(source, "moved"), self._inner(target))
 
     def is_readonly(self, path: str) -> bool:
         """See `Filesystem.is_readonly`."""
-        return self._fs.is_readonly(self._inner(path))
+        with self._naming:
+            return self._fs.is_readonly(self._inner(path))
 
     def readonly(self) -> Filesystem:
         """See `Filesystem.readonly`."""

@@ -53,7 +53,8 @@ class ToolPolicy(Protocol):
     `check` is pure: it gets a read-only context. It may be `async def`. It is asked while the call holds its locks, so
     what it saw is still true when the handler runs, and within the call's time limits. A policy that raises, takes too
     long, or returns anything else than is named here, refuses the call. A policy may also have `on_result` (see
-    `ResultPolicy`).
+    `ResultPolicy`), and `check_tool(tool)`, which is called for each tool that it governs when a template is built and
+    raises `PromptValidationError` for one that it cannot govern.
 
     Read-only calls overlap only under policies that say `overlaps = True`: one that counts calls would be asked about
     all of them before any is on record.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, cast, final
+from typing import Annotated, Any, Final, cast, final, get_origin, get_type_hints
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ..errors import PathRefusedError, PromptValidationError
 from ..filesystem import Filesystem
 from ..filesystem.fingerprints import fingerprint
-from ..filesystem.paths import normalise
+from ..filesystem.paths import join, normalise
+from ..filesystem.walk import FilesystemTree, walk_files
 from ..persistent_map import Map, map_of
 from ..results import ToolResult
 from ..session import SessionProtocol
+from .tool import Tool
 from .tool_context import ToolContext
 
 
@@ -89,16 +91,52 @@ def _state(fs: Filesystem, path: str) -> bytes | str | None:
         return None
 
 
+def _is_directory(fs: Filesystem, path: str) -> bool:
+    try:
+        return fs.stat(path).kind == "directory"
+    except OSError:
+        return False
+
+
+def _has_field(params_type: Any, name: str) -> bool:
+    """Whether params of that type have the field, or an attribute of that name."""
+    plain = get_origin(params_type) or params_type
+    return hasattr(plain, name) or name in get_type_hints(plain)
+
+
+def _note_transfer(params: Any, context: ToolContext) -> None:
+    """What was known of `src`, a file or a tree, is known of `dst`; should that hold something else, `check` sees."""
+    source, target = getattr(params, "src", None), getattr(params, "dst", None)
+    if not isinstance(source, str) or not isinstance(target, str):
+        return
+    source, target = normalise(source), normalise(target)
+    fs, session = context.filesystem, context.session
+    prints = before = SeenFiles.of(session).prints
+    for path in [target] if fs is None else walk_files(FilesystemTree(fs), target):
+        origin = source if path == target else join(source, path[len(target) + 1 :])
+        wrote, read = session.noted((_WROTE, origin)), prints.get(origin)
+        if wrote is not None or session.noted((_WROTE, path)) is not None:
+            session.note((_WROTE, path), wrote)
+        if wrote is None and read is not None:
+            prints = prints.set(path, read)
+    if prints is not before:
+        session[SeenFiles].seed(SeenFiles(prints))
+
+
 @final
 class ReadBeforeWritePolicy:
     """A file must be read before it is overwritten, and again when it has changed since. New files may be written.
 
     `reads` and `writes` are the names of the tools it watches; `path_field` is where their params hold the path. What
-    the model itself wrote it need not read again. Without a filesystem nothing tells new files from old, so only what
-    was read may be written.
+    the model itself wrote it need not read again, and a copy of what it knows neither: `transfers` are the names of the
+    tools that copy or move something from `src` to `dst`, as those two fields of their params are called. Without a
+    filesystem nothing tells new files from old, so only what was read may be written.
+
+    A prompt with a tool in `reads` or `writes` whose params have no `path_field` raises `PromptValidationError` when it
+    is built.
     """
 
-    __slots__ = ("path_field", "reads", "writes")
+    __slots__ = ("path_field", "reads", "transfers", "writes")
 
     overlaps = True
     """Reading a file never makes it refuse the reading of another."""
@@ -108,13 +146,30 @@ class ReadBeforeWritePolicy:
         *,
         reads: Collection[str] = ("read_file",),
         writes: Collection[str] = ("write_file", "edit_file"),
+        transfers: Collection[str] = ("copy_file", "move_file"),
         path_field: str = "path",
     ) -> None:
-        if isinstance(reads, str) or isinstance(writes, str):
-            raise PromptValidationError('ReadBeforeWritePolicy reads and writes take several names: ("read_file",).')
+        if isinstance(reads, str) or isinstance(writes, str) or isinstance(transfers, str):
+            raise PromptValidationError(
+                'ReadBeforeWritePolicy reads, writes and transfers take several names: ("read_file",).'
+            )
         self.reads = tuple(reads)
         self.writes = tuple(writes)
+        self.transfers = tuple(transfers)
         self.path_field = path_field
+
+    def check_tool(self, tool: Tool[Any, Any]) -> None:
+        """Refuse a tool whose every call would fail here; see `ToolPolicy`."""
+        if tool.name in self.reads or tool.name in self.writes:
+            kind: Any = tool.params_type
+            if kind is None or not _has_field(kind, self.path_field):
+                params = "no params" if kind is None else f"the params {getattr(kind, '__name__', kind)}"
+                raise PromptValidationError(
+                    f"ReadBeforeWritePolicy watches {tool.name!r}, which has {params}, without a field "
+                    f"{self.path_field!r}. Name the field that holds the path: ReadBeforeWritePolicy(path_field=...).",
+                    tool_name=tool.name,
+                    dataclass_type=kind if isinstance(kind, type) else None,
+                )
 
     def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
         """Refuse to overwrite a file that was not read, or that is no longer what was read."""
@@ -134,8 +189,11 @@ class ReadBeforeWritePolicy:
         read = SeenFiles.of(session).prints.get(canonical) if wrote is None else None
         if read is not None and (fs is None or read == _print(fs, canonical)):
             return None
-        if fs is not None and not fs.exists(canonical):
-            return None
+        if fs is not None:
+            if not fs.exists(canonical):
+                return None
+            if _is_directory(fs, canonical):
+                return f"Cannot write to {path} - it is a directory, not a file\nGive the path of a file in it."
         problem = "without reading it first" if read is wrote is None else "- it has changed since it was read"
         return f"Cannot write to {path} {problem}\n{self._advice(tool_name, path)}"
 
@@ -143,6 +201,8 @@ class ReadBeforeWritePolicy:
         """Note what the model now knows; undone with the call."""
         wrote = tool_name in self.writes
         if not result.success or not (wrote or tool_name in self.reads):
+            if result.success and tool_name in self.transfers:
+                _note_transfer(params, context)
             return
         path: Any = getattr(params, self.path_field, None)
         path = normalise(path if type(path) is str else self._path(tool_name, params))

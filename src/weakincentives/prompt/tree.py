@@ -88,7 +88,7 @@ def lay_out(sections: Iterable[Section[Any]], policies: Sequence[ToolPolicy]) ->
     """Lay the sections out.
 
     `PromptValidationError` for equal keys beside one another, equal or reserved tool names, and two sections that bind
-    the same resource type; the message has both paths.
+    the same resource type (the message has both paths), and what a policy's `check_tool` raises.
     """
     nodes: list[Node | None] = []
     _place(tuple(sections), (), tuple(policies), nodes)
@@ -159,6 +159,10 @@ def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
                 dataclass_type=bound.tool.params_type,
             )
         found[name] = bound
+        for policy in bound.policies:
+            check = getattr(policy, "check_tool", None)
+            if check is not None:
+                check(bound.tool)
     return found
 
 

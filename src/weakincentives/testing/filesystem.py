@@ -187,6 +187,23 @@ class _Files(FilesystemSuite):
         assert fs.read("a.txt") == "a.txt"
         assert fs.glob("**/*") == ["a.txt", "b.txt", "d", "d/c.txt"]
 
+    def test_a_copy_or_move_of_what_is_missing_names_it(self) -> None:
+        """The source and not the target, which is missing as it should be; with a file in the way, what is below it."""
+        fs = self.filled("file.txt")
+        for method in (fs.copy, fs.move):
+            for source in ("missing.txt", "no/such/missing.txt", "file.txt/below"):
+                error = raises((FileNotFoundError, NotADirectoryError), method, source, "new/target.txt")
+                assert isinstance(error, OSError)
+                assert error.filename == source
+        assert fs.glob("**/*") == ["file.txt"]
+
+    def test_what_is_below_a_file_is_not_read_only(self) -> None:
+        """A file in the way is another reason than protection: `is_readonly` is False, and the write says which."""
+        fs = self.filled("file.txt", "d/a.txt")
+        for path in ("file.txt/child", "file.txt/child/deeper", "no/such/place", "d", "."):
+            assert not fs.is_readonly(path)
+        raises(NotADirectoryError, fs.write, "file.txt/child", "x")
+
     def test_errors_are_those_of_an_operating_system(self) -> None:
         """Missing, wrong kind, in the way: each has its own `OSError`, and nothing is changed by it."""
         fs = self.filled("a.txt", "d/b.txt")

@@ -1,9 +1,9 @@
 """Started in the place of Claude Code: it runs Claude Code with a clean environment and outlives nothing it starts.
 
 A program of its own that needs only the standard library: `python -I launcher.py PID_FILE NAMES CLI ARGUMENTS...`.
-It is the reaper of all descendants (Linux), so that a command which left its shell, its session and its process group
-becomes its child, where `processes.py` finds it when the call ends. When Claude Code ends, or the process that started
-it does, everything that is left is killed.
+It is the reaper of all descendants (on Linux only), so that a command which left its shell, its session and its process
+group becomes its child, where `processes.py` finds it when the call ends. When Claude Code ends, or the process that
+started it does, everything that is left is killed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -26,13 +27,7 @@ _GRACE = 2.0
 
 def descendants(ancestor: int) -> dict[int, int]:
     """Every process below `ancestor`, and its parent. Zombies count as gone."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
-        if entry.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                state, parent = Path(f"/proc/{entry}/stat").read_text("latin-1").rpartition(")")[2].split()[:2]
-                if state not in "ZX":
-                    parents[int(entry)] = int(parent)
+    parents = _parents()
     found: dict[int, int] = {}
     below = {ancestor}
     while below:
@@ -42,9 +37,32 @@ def descendants(ancestor: int) -> dict[int, int]:
     return found
 
 
+def _parents() -> dict[int, int]:
+    """All processes that are no zombies, and their parents."""
+    parents: dict[int, int] = {}
+    try:
+        entries = os.listdir("/proc")  # noqa: PTH208 - names are all that is needed
+    except FileNotFoundError:  # not Linux
+        with subprocess.Popen(["/bin/ps", "-A", "-o", "pid=,ppid=,stat="], stdout=subprocess.PIPE) as listing:
+            lines = listing.communicate()[0].decode("latin-1").splitlines()
+        for line in lines:
+            with suppress(ValueError):
+                pid, parent, state = line.split()
+                if state[0] != "Z" and int(pid) != listing.pid:
+                    parents[int(pid)] = int(parent)
+        return parents
+    for entry in entries:
+        if entry.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                state, parent = Path(f"/proc/{entry}/stat").read_text("latin-1").rpartition(")")[2].split()[:2]
+                if state not in "ZX":
+                    parents[int(entry)] = int(parent)
+    return parents
+
+
 def main(pid_file: str, names: str, command: list[str]) -> int:
     """Run the command until it ends; its exit code."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", _nothing)
     if prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this system does not let a process collect its descendants")
     starter = os.getppid()
@@ -68,7 +86,7 @@ def main(pid_file: str, names: str, command: list[str]) -> int:
     # The pipes are Claude Code's alone: whoever reads them must see their end when it ends.
     for descriptor in (0, 1):
         os.close(descriptor)
-    status = _wait_for(child)
+    status = _wait_for(child) if prctl is not _nothing else _watch(child, starter)
     _kill_all()
     return os.waitstatus_to_exitcode(status) & 0xFF
 
@@ -91,14 +109,35 @@ def _wait_for(child: int) -> int:
             return status
 
 
+def _nothing(*_: int) -> int:
+    """In the place of `prctl` on systems that have none."""
+    return 0
+
+
+def _watch(child: int, starter: int) -> int:
+    """As `_wait_for`, where the system does not tell when the process that started us ends."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == child:
+            return status
+        if os.getppid() != starter:
+            _end(child)
+        if not pid:
+            time.sleep(0.05)
+
+
 def _end(child: int) -> None:
     """Tell Claude Code to end, and do not wait long: what it started must not outlive us."""
+    known = descendants(os.getpid())
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGTERM)
     late = time.monotonic() + _GRACE
     while time.monotonic() < late and child in descendants(os.getpid()):
         time.sleep(0.02)
     _kill_all()
+    for pid in known.keys() & _parents().keys():  # not on Linux: what lost its parent is not ours any more
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
     os._exit(143)
 
 

@@ -92,7 +92,12 @@ def report_unconfined() -> None:
 
 
 def check_installed() -> None:
-    """`ImportError` naming what to install."""
+    """`ImportError` naming what to install; `RuntimeError` on a system that cannot confine the interpreter."""
+    if sys.platform != "linux":
+        raise RuntimeError(
+            f"AstevalSection needs Linux, whose kernel confines the interpreter, and this is {sys.platform}. "
+            "Use PythonSection, which runs everywhere."
+        )
     try:
         found = find_spec("asteval")
     except ValueError:  # it is kept from being imported

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...filesystem import Filesystem
-from ...filesystem.paths import normalise
+from ...filesystem.paths import ROOT, normalise
 from ...filesystem.text import encode
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from ...prompt.read_before_write import SeenFiles, is_known
 from .diffs import unified
-from .edits import replaced
+from .edits import EditRefusedError, replaced
 from .pages import read_whole, text_of
 from .tool_parts import ADDS, DESTROYS, Names
 
@@ -116,13 +116,13 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
                 f"File already exists: {path}\nSet overwrite=true to replace it, "
                 f"or call {names('edit_file')} to change a part of it."
             )
-        return _replace(fs, path, before, params.content)
+        return _replace(fs, path, before, params.content, names)
 
     def edit_file(fs: Filesystem, params: EditFileParams, context: ToolContext) -> ToolResult[FileWritten]:
         del context
         path, before = params.path, read_whole(fs, params.path)
         text = replaced(path, text_of(before, path), params.old_text, params.new_text, every=params.replace_all)
-        return _replace(fs, path, before, text)
+        return _replace(fs, path, before, text, names)
 
     def copy_file(fs: Filesystem, params: TransferParams, context: ToolContext) -> ToolResult[FileTransferred]:
         del context
@@ -136,7 +136,15 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
 
     def delete_file(fs: Filesystem, params: DeleteFileParams, context: ToolContext) -> ToolResult[FileDeleted]:
         del context
-        fs.delete(params.path, recursive=params.recursive)
+        try:
+            fs.delete(params.path, recursive=params.recursive)
+        except PermissionError:
+            if fs.is_readonly(params.path) and not fs.is_readonly(ROOT):
+                return ToolResult.error(
+                    f"Cannot delete {params.path} - file is read-only\n"
+                    "This file is managed externally and cannot be modified"
+                )
+            raise
         return ToolResult("Deleted.", FileDeleted(normalise(params.path)))
 
     diff = "--- a/src/brew.py\n+++ b/src/brew.py\n@@ -1,4 +1,4 @@\n-MINUTES = 3\n+MINUTES = 5\n \n \n def brew(cups):"
@@ -179,9 +187,18 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
     ]  # fmt: skip
 
 
-def _replace(fs: Filesystem, path: str, before: bytes, content: str) -> ToolResult[FileWritten]:
+def _replace(fs: Filesystem, path: str, before: bytes, content: str, names: Names) -> ToolResult[FileWritten]:
     path, after = normalise(path), encode(content)
-    fs.write(path, after)
+    try:
+        fs.write(path, after)
+    except PermissionError:
+        if fs.is_readonly(path) and not fs.is_readonly(ROOT):  # else a copy would be refused as well
+            raise EditRefusedError(
+                f"Permission denied: cannot write to {path}\nThis file is read-only. To modify it:\n"
+                f"1. Copy to a new location with {names('copy_file')}\n2. Make changes to the copy\n"
+                "3. Use the copy as your working file"
+            ) from None
+        raise
     diff = unified(path, before, after)
     message = f"Wrote {path} ({len(after):,} bytes)." if diff else f"{path} already held exactly that."
     return ToolResult(message, FileWritten(path, len(after), diff))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,16 @@ _MEANINGS = (
 
 
 def find_podman(program: str = "podman") -> str:
-    """The full path of the command; `SandboxError` that says how to install it when it is missing."""
+    """The full path of the command; `SandboxError` that says how to install it when it is missing.
+
+    The same on systems other than Linux: there podman runs containers in a virtual machine, where neither the limits
+    nor the owners of files are those that are asked for here.
+    """
+    if sys.platform != "linux":
+        raise SandboxError(
+            f"A sandbox needs Linux for its limits, and this is {sys.platform}. Run the program in a Linux virtual "
+            "machine, or use PythonSection, which needs no container."
+        )
     found = shutil.which(program)
     if found is None:
         raise SandboxError(

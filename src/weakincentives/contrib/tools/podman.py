@@ -70,7 +70,11 @@ class PodmanSandboxSection(MarkdownSection[Any]):
             raise
         self._files = QuietFilesystem(self._workspace.host, self.container)
         self._finalizer = weakref.finalize(self, _close, self.container, self._files, self._workspace)
-        policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
+        policy = ReadBeforeWritePolicy(
+            reads=[names("read_file")],
+            writes=[names("write_file"), names("edit_file")],
+            transfers=[names("copy_file"), names("move_file")],
+        )
         super().__init__(
             title=title,
             template=_text(names, config, self.container, self.mounted).replace("$", "$$"),

@@ -68,7 +68,11 @@ class VfsToolsSection(MarkdownSection[Any]):
                 names, read_before_write=config.read_before_write, accepts_overrides=accepts_overrides
             )
         guarded = config.read_before_write and not config.read_only
-        policy = ReadBeforeWritePolicy(reads=[names("read_file")], writes=[names("write_file"), names("edit_file")])
+        policy = ReadBeforeWritePolicy(
+            reads=[names("read_file")],
+            writes=[names("write_file"), names("edit_file")],
+            transfers=[names("copy_file"), names("move_file")],
+        )
         self._files: TrackedFilesystem | TrackedMemory | None = None
         self.mounted: tuple[Copied, ...] = ()
         self._root = None if config.root is None else Path(config.root).resolve()

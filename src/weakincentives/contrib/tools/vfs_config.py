@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ...errors import PromptValidationError
 from ...filesystem import HostFilesystem
@@ -29,6 +30,8 @@ class VfsConfig:
         read_only: refuse every write, and offer no tool that writes.
         read_before_write: a file must be read before it is overwritten.
         shared: bring no files; work on the `Filesystem` that something else binds in the prompt.
+        watch: "scan" with a `root`: what other programs change in the folder during a call that fails is undone as
+            well; see `HostFilesystem`.
 
     `PromptValidationError` for what cannot go together.
     """
@@ -40,6 +43,7 @@ class VfsConfig:
     read_only: bool = False
     read_before_write: bool = True
     shared: bool = False
+    watch: Literal["scan"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("mounts", "allowed_roots"):
@@ -50,6 +54,12 @@ class VfsConfig:
                 "VfsConfig root= works on that folder itself, so files= and mounts=, which fill memory, cannot be "
                 "given beside it. Leave out one of them."
             )
+        if self.watch not in {None, "scan"}:
+            raise PromptValidationError(f'VfsConfig watch= is None or "scan", got {self.watch!r}.')
+        if self.watch and (self.root is None or self.read_only):
+            raise PromptValidationError(
+                'VfsConfig watch="scan" is for a folder that is written to: give root=, and leave out read_only=.'
+            )
         if self.shared and (self.root is not None or self.mounts or self.files):
             raise PromptValidationError("VfsConfig shared=True brings no files: leave out root=, files= and mounts=.")
 
@@ -58,7 +68,7 @@ class VfsConfig:
         if self.root is not None:
             if not self.read_only:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
-            return TrackedFilesystem(HostFilesystem(self.root, read_only=self.read_only)), ()
+            return TrackedFilesystem(HostFilesystem(self.root, read_only=self.read_only, watch=self.watch)), ()
         fs = TrackedMemory(self.files)
         mounts = [mount if isinstance(mount, HostMount) else HostMount(mount) for mount in self.mounts]
         copied = tuple(copy_in(mount, fs, self.allowed_roots) for mount in mounts)

@@ -10,7 +10,7 @@ from ...errors import PromptValidationError
 from ..placeholders import Body
 from ..tool import Tool
 from ..tree import Tree
-from .descriptor import PromptDescriptor, SectionDescriptor
+from .descriptor import PromptDescriptor, SectionDescriptor, content_hash
 from .store import PromptOverride, SectionOverride, ToolOverride
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,19 @@ def usable(descriptor: PromptDescriptor, override: PromptOverride) -> PromptOver
         if not _ignored(override, f"tool {name!r}", contract and contract.content_hash, tool.content_hash):
             tools[name] = tool
     return replace(override, sections=sections, tools=tools)
+
+
+def without_unedited(override: PromptOverride) -> PromptOverride:
+    """The overrides without the sections that are still what seeding once wrote: their body has the hash beside it.
+
+    Of a tool that cannot be told, since its hash is that of more than its words.
+    """
+    sections = {
+        path: section
+        for path, section in override.sections.items()
+        if content_hash(section.body) != section.content_hash
+    }
+    return replace(override, sections=sections)
 
 
 def check(descriptor: PromptDescriptor, override: PromptOverride) -> None:
@@ -87,7 +100,7 @@ def _require(override: PromptOverride, what: str, current: str | None, written_f
 def _problem(current: str | None) -> str:
     if current is None:
         return "the prompt has none, or it does not accept overrides. Take it out."
-    return "the prompt's own words changed since it was written. Seed it again and redo the edit."
+    return "the prompt's own words changed since it was written. Take it out, seed again and redo the edit."
 
 
-__all__ = ["apply", "check", "usable"]
+__all__ = ["apply", "check", "usable", "without_unedited"]

@@ -62,7 +62,7 @@ def _section(node: Node) -> SectionDescriptor | None:
     body = node.section.body
     if body is None:
         return None
-    return SectionDescriptor(node.key, body.source, _hash(body.source), node.section.params_type)
+    return SectionDescriptor(node.key, body.source, content_hash(body.source), node.section.params_type)
 
 
 def _tool(tool: Tool[Any, Any]) -> ToolDescriptor:
@@ -70,11 +70,12 @@ def _tool(tool: Tool[Any, Any]) -> ToolDescriptor:
     params = {name: str(item.get("description", "")) for name, item in schema["properties"].items()}
     words = [tool.description] if tool.guidance is None else [tool.description, tool.guidance]
     contract = json.dumps([*words, schema], sort_keys=True)  # without guidance, as it was before there was any
-    return ToolDescriptor(tool.name, tool.description, params, _hash(contract), tool)
+    return ToolDescriptor(tool.name, tool.description, params, content_hash(contract), tool)
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """What tells one text from another."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-__all__ = ["PromptDescriptor", "SectionDescriptor", "ToolDescriptor", "describe"]
+__all__ = ["PromptDescriptor", "SectionDescriptor", "ToolDescriptor", "content_hash", "describe"]

@@ -10,9 +10,9 @@ from secrets import token_hex
 from typing import final
 
 from ...errors import ParseError, PromptValidationError
-from ...private_files import create_private, make_private_directory
+from ...private_files import create_private, make_private_directory, sync_to_disk
 from ...serde import dump_json, parse
-from .apply import check, usable
+from .apply import check, usable, without_unedited
 from .descriptor import PromptDescriptor
 from .store import Described, PromptOverride, SectionOverride, ToolOverride
 
@@ -51,7 +51,8 @@ class LocalPromptOverridesStore:
     def seed(self, prompt: Described, *, tag: str = "latest") -> PromptOverride:
         """See `PromptOverridesStore.seed`."""
         descriptor = prompt.descriptor
-        kept = self.resolve(descriptor, tag) or PromptOverride(descriptor.ns, descriptor.key, tag)
+        found = self._load(descriptor.ns, descriptor.key, tag)
+        kept = PromptOverride(descriptor.ns, descriptor.key, tag) if found is None else without_unedited(found)
         sections = {
             path: SectionOverride(section.content_hash, section.body) for path, section in descriptor.sections.items()
         }
@@ -60,8 +61,9 @@ class LocalPromptOverridesStore:
             for name, tool in descriptor.tools.items()
         }
         seeded = replace(kept, sections={**sections, **kept.sections}, tools={**tools, **kept.tools})
-        self._save(seeded)
-        return seeded
+        if seeded != found:  # else a file that was edited by hand keeps its form, too
+            self._save(seeded)
+        return usable(descriptor, seeded)
 
     def delete(self, ns: str, key: str, tag: str = "latest") -> bool:
         """See `PromptOverridesStore.delete`."""
@@ -100,7 +102,7 @@ class LocalPromptOverridesStore:
                     os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
                 file.write(f"{dump_json(override, indent=2)}\n".encode())
                 file.flush()
-                os.fsync(file.fileno())
+                sync_to_disk(file.fileno())
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -71,7 +71,11 @@ class PromptOverridesStore(Protocol):
         ...
 
     def seed(self, prompt: Described, *, tag: str = "latest") -> PromptOverride:
-        """Write down the prompt's words as overrides, to be edited. Edits that still fit are kept."""
+        """Write down the prompt's words as overrides, to be edited; what would be used of them now.
+
+        What was edited is never replaced, also when the prompt's own words changed since and it is not used any more:
+        take it out to have the new words.
+        """
         ...
 
     def delete(self, ns: str, key: str, tag: str = "latest") -> bool:

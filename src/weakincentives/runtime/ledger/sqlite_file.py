@@ -22,7 +22,12 @@ APPLICATION_ID = 0x57494E4B
 def _boot() -> str:
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    return "unknown"
+    with suppress(OSError, AttributeError):  # a Mac
+        ask = ctypes.CDLL(None).sysctlbyname
+        answer, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+        if ask(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, ctypes.c_size_t(0)) == 0 and answer.value:
+            return answer.value.decode("ascii", "replace")
+    return "unknown"  # leases end late after a boot, never early
 
 
 BOOT = _boot()
@@ -71,6 +76,7 @@ def opened(path: Path) -> sqlite3.Connection:
         _check(connection, path)
         _set_wal(connection, path)
         connection.execute("PRAGMA synchronous = FULL")  # less may lose a claim in a power cut, and repeat its effect
+        connection.execute("PRAGMA fullfsync = ON")  # on a Mac the drive is waited for; elsewhere it does nothing
         connection.execute("PRAGMA trusted_schema = OFF")
         if connection.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
             _make(connection)

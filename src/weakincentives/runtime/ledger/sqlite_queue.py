@@ -83,7 +83,7 @@ class Queue:
 _FIRST_BYTE = struct.Struct("hhqqi")
 """Linux's `struct flock`: kind, from where, start, length, process."""
 
-_HAS_LOCKS = sys.platform == "linux"
+_HAS_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK")
 
 
 def _lock(fd: int, kind: int) -> None:
