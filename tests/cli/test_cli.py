@@ -17,6 +17,36 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith(f"wink {__version__} (Python 3.")
 
 
+SCRIPT = "import sys; from weakincentives.cli import main; sys.exit(main())"  # what the installed `wink` does
+
+
+@pytest.mark.parametrize("start", [["-c", SCRIPT], ["-m", "weakincentives"]], ids=["wink", "python -m"])
+def test_the_command_and_the_module_are_the_same(start: list[str]) -> None:
+    """`wink --version` and `python -m weakincentives --version` say the same, and exit codes reach the shell."""
+    done = subprocess.run([sys.executable, *start, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"wink {__version__} (Python 3.")
+    done = subprocess.run([sys.executable, *start, "tools", "nope.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "wink tools: there is no file nope.py\n")
+
+
+@pytest.mark.parametrize("command", [[], ["ledger"], ["model"], ["sandbox"], ["state"]])
+def test_a_command_without_its_action_prints_its_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Bare `wink`, and every command that only groups others: nothing was asked for, so nothing failed."""
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith(f"usage: {' '.join(['wink', *command])} [-h]")
+    assert ("ACTION" if command else "COMMAND") in out
+
+
+def test_help_has_no_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.14 colours help by itself; everything that `wink` prints has its escape sequences marked."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main([]) == 0
+    assert capsys.readouterr().out.isascii()
+
+
 def test_wrong_use_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown command exits with 2 and says what there is."""
     with pytest.raises(SystemExit) as caught:

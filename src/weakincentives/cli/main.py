@@ -10,8 +10,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from . import commands
+from .commands.version import version_text
 from .output import LogFormatter, Parser, show_error
-from .usage import WrongUseError
+from .usage import FailedError, WrongUseError
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,27 +22,39 @@ def build_parser() -> argparse.ArgumentParser:
     namespace to an exit code. It imports what is heavy inside `run`, so that `wink --help` stays quick.
     """
     parser = Parser(prog="wink", description="Tool calls as transactions, for agents that must not leave a mess.")
-    subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    parser.add_argument("--version", action="version", version=version_text(), help="print the version and exit")
+    subcommands = parser.add_commands("command")
     for module in sorted(iter_modules(commands.__path__), key=lambda found: found.name):
         import_module(f"{commands.__name__}.{module.name}").register(subcommands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one `wink` command; the exit code is 0 for success, 1 for failure, 2 for wrong use."""
+    """Run one `wink` command; the exit code is 0 for success, 1 for failure, 2 for wrong use.
+
+    A command that is only a name for others, as `wink` itself, prints its help.
+    """
     arguments = build_parser().parse_args(argv)
     _quiet_logs(verbose=getattr(arguments, "verbose", False))
     try:
         return arguments.run(arguments)
     except WrongUseError as error:
-        show_error(f"wink {arguments.command}: {error}")
+        show_error(f"{_typed(arguments)}: {error}")
         return 2
+    except FailedError as error:
+        show_error(f"{_typed(arguments)}: {error}")
+        return 1
     except KeyboardInterrupt:
         show_error("wink: interrupted")
         return 130
     except BrokenPipeError:  # the reader went away, as `wink ... | head` does
         sys.stderr.close()
         return 0
+
+
+def _typed(arguments: argparse.Namespace) -> str:
+    """The command as it was typed, without its arguments."""
+    return " ".join(["wink", arguments.command, *filter(None, [getattr(arguments, "action", None)])])
 
 
 def _quiet_logs(*, verbose: bool) -> None:

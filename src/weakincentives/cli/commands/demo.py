@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..output import show, show_error
+from ..output import Subcommands, show, show_error
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -41,7 +41,7 @@ _NEXT = (
 )
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("demo", help="watch an agent repair a project, offline")
     parser.add_argument("subject", nargs="?", choices=list(SUBJECTS), default="maintenance", help="what to show")

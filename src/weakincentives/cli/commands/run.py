@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from ..output import show, show_answer
+from ..output import Subcommands, show, show_answer
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("run", help="run a MainLoop or a prompt of yours")
     parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..output import json_text, show, show_json
+from ..output import Subcommands, json_text, show, show_json
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("tools", help="print an agent's tools and their schemas")
     parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")
