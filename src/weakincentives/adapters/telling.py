@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from ..budget import TokenUsage
+from ..crash_log import log_crash
 from ..errors import ReducerError
 from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.prompt import Prompt
@@ -108,12 +109,11 @@ class Teller:
         session = self._session
         try:
             unowned_recorder(session)(event)
-        except ReducerError:
-            logger.exception("A reducer failed on %s", type(event).__name__)
+        except ReducerError as error:
+            extra = None if event.run_context is None else event.run_context.log_extra()
+            log_crash(logger, f"A reducer failed on {type(event).__name__}", error, extra)
             session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-        told = session.dispatcher.dispatch(event)
-        for handler, error in told.errors:
-            logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
+        session.dispatcher.dispatch(event)  # which logs what subscribers raise
 
 
 __all__ = ["Teller"]

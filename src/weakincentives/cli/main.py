@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -35,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     A command that is only a name for others, as `wink` itself, prints its help.
     """
     arguments = build_parser().parse_args(argv)
-    _quiet_logs(verbose=getattr(arguments, "verbose", False))
+    with _logs(verbose=getattr(arguments, "verbose", False)):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         return arguments.run(arguments)
     except WrongUseError as error:
@@ -57,14 +62,22 @@ def _typed(arguments: argparse.Namespace) -> str:
     return " ".join(["wink", arguments.command, *filter(None, [getattr(arguments, "action", None)])])
 
 
-def _quiet_logs(*, verbose: bool) -> None:
-    """What a command shows, it shows itself; logs are for those who ask for them."""
+@contextmanager
+def _logs(*, verbose: bool) -> Iterator[None]:
+    """What a command shows, it shows itself; logs, with tracebacks, are for those who ask for them."""
+    ours = logging.getLogger("weakincentives")
+    level = ours.level
     if verbose:
         handler = logging.StreamHandler()
         handler.setFormatter(LogFormatter(handler.stream))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
+        ours.setLevel(logging.DEBUG)
     else:
-        logging.getLogger("weakincentives").addHandler(logging.NullHandler())
+        ours.addHandler(logging.NullHandler())
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
 
 
 __all__ = ["build_parser", "main"]
