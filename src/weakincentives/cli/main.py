@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
@@ -63,7 +63,7 @@ def _typed(arguments: argparse.Namespace) -> str:
 
 
 @contextmanager
-def _logs(*, verbose: bool) -> Iterator[None]:
+def _logs(*, verbose: bool) -> Generator[None]:
     """What a command shows, it shows itself; logs, with tracebacks, are for those who ask for them."""
     ours = logging.getLogger("weakincentives")
     level = ours.level

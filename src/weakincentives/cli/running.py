@@ -49,11 +49,11 @@ class Running:
         tools = ", ".join(tool.name for tool in rendered.tools) or "none"
         return f"{rendered.text}\n\n---\nTools: {tools}\nNobody was asked and nothing was run."
 
-    def run(self, model: str | None, trace: Trace) -> str | None:
+    def run(self, model: str | None, trace: Trace, base_url: str | None = None) -> str | None:
         """The answer, as text or as JSON where the prompt has an output type; None when there is none."""
         began = monotonic()
         with ExitStack() as stack:
-            execute = self._prepared(model, stack, trace)
+            execute = self._prepared(model, base_url, stack, trace)
             try:
                 response = execute()
             except (PromptRenderError, PromptValidationError) as error:
@@ -73,30 +73,32 @@ class Running:
             return response.text
         return dump_json(response.output)
 
-    def _prepared(self, model: str | None, stack: ExitStack, trace: Trace) -> Callable[[], PromptResponse[Any]]:
+    def _prepared(
+        self, model: str | None, base_url: str | None, stack: ExitStack, trace: Trace
+    ) -> Callable[[], PromptResponse[Any]]:
         target = self._loaded.target
         resources: dict[Any, object] = {}
         if self._workspace is not None:
             resources[Filesystem] = stack.enter_context(HostFilesystem(self._workspace))
         if isinstance(target, PromptTemplate | Prompt):
             prompt = prompt_for(target, self._request).bind(resources=resources)
-            adapter = self._adapter(model, stack)
+            adapter = self._adapter(model, base_url, stack)
             return lambda: adapter.evaluate(prompt, Session(), on_event=trace.event)
         cls = type(target) if isinstance(target, MainLoop) else target
         request = request_for(cls, self._request)
         if isinstance(target, MainLoop):
             loop = target
             if model is not None:
-                loop.adapter = self._adapter(model, stack)
+                loop.adapter = self._adapter(model, base_url, stack)
         else:
-            loop = make_loop(self._loaded, self._adapter(model, stack))
+            loop = make_loop(self._loaded, self._adapter(model, base_url, stack))
         return lambda: cast("PromptResponse[Any]", loop.execute(request, resources=resources, on_event=trace.event)[0])
 
-    def _adapter(self, model: str | None, stack: ExitStack) -> Any:
+    def _adapter(self, model: str | None, base_url: str | None, stack: ExitStack) -> Any:
         if model is None:
             raise WrongUseError(f"{self._loaded.name} needs a model: --model with one of: {FORMS}")
         if model != "scripted":
-            adapter = make_adapter(model)
+            adapter = make_adapter(model, base_url)
             if hasattr(adapter, "close"):
                 stack.callback(adapter.close)
             return adapter

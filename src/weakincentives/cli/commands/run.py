@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from ..models import add_model_arguments, check_base_url
 from ..output import Subcommands, show, show_answer
 
 
@@ -15,7 +16,7 @@ def register(subcommands: Subcommands) -> None:
     parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")
     parser.add_argument("--request", metavar="JSON", help="the loop's request or the prompt's params; - reads it")
     parser.add_argument("--workspace", metavar="DIR", help="a folder that the agent's tools get as their files")
-    parser.add_argument("--model", metavar="MODEL", help="scripted, openai:NAME, anthropic:NAME, litellm:NAME, local")
+    add_model_arguments(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what the model would read; ask nobody")
     parser.add_argument("--plain", action="store_true", help="a trace without colours")
     parser.add_argument("--json", action="store_true", help="a trace of one JSON object a line")
@@ -33,11 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load(arguments.target)
     request = read_request(arguments.request)
     running = Running(loaded, request, arguments.workspace)
+    check_base_url(arguments.model, arguments.base_url)
     if arguments.dry_run:
         show(running.dry())
         return 0
     trace = make_trace(plain=arguments.plain, as_json=arguments.json, stream=sys.stderr)
-    answer: Any = running.run(arguments.model, trace)
+    answer: Any = running.run(arguments.model, trace, arguments.base_url)
     if answer is None:
         return 1
     show_answer(answer)
