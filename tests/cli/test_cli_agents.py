@@ -124,6 +124,21 @@ def test_an_evaluation_that_ends_without_an_answer_exits_with_1(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("said", "printed", "expected"),
+    [("The answer begins", "The answer begins\n", "is not the whole answer"), ("", "", "there is no answer")],
+)
+def test_an_answer_that_was_cut_off_is_a_failure(
+    said: str, printed: str, expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What the model wrote is printed, if it is part of an answer; the exit code and a line on stderr say the rest."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + f"\nSCRIPT = [say({said!r}, stop_reason='max_tokens')]\n")
+    code, out, err = wink(capsys, "run", f"{file}:plain", "--model", "scripted")
+    assert (code, out) == (1, printed)
+    assert expected in err
+
+
 def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """An instance runs without `--model`, which replaces its adapter when given; its class is not a second choice."""
     file = tmp_path / "agent.py"
@@ -236,6 +251,69 @@ def test_tools_prints_schemas_examples_and_policies(capsys: pytest.CaptureFixtur
     assert "1 tool of the prompt 'greeter'" in out
     code, out, _ = wink(capsys, "tools", f"{AGENTS}:plain", "--json")
     assert [tool["name"] for tool in json.loads(out)] == ["note"]
+
+
+@pytest.mark.parametrize("name", ["Greeter", "Talker"])
+def test_tools_need_no_request_that_they_do_not_depend_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A loop is looked at without a request, also where the text of its prompt depends on it."""
+    code, out, err = wink(capsys, "tools", f"{AGENTS}:{name}")
+    assert (code, err) == (0, "")
+    assert "1 tool of the prompt" in out
+
+
+DEPENDENT = """
+import enum
+from dataclasses import field
+from typing import Literal
+
+class Kind(enum.Enum):
+    A = "a"
+    B = "b"
+
+@dataclass(frozen=True)
+class Order:
+    who: Who
+    kind: Kind
+    level: Literal["low", "high"]
+    count: int | None
+    notes: list[str]
+    admin: bool = False
+
+class Shop(MainLoop[Order, None]):
+    def prepare(self, request: Order) -> tuple[Prompt[None], Session]:
+        tools = [add, note] if {condition} else [add]
+        return Prompt(name="shop", sections=[MarkdownSection(title="T", template="t", tools=tools)]), Session()
+
+class Odd(MainLoop[complex, None]):
+    def prepare(self, request: complex) -> tuple[Prompt[None], Session]:
+        return Prompt(plain), Session()
+"""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["request.admin", "request.kind is Kind.B", "request.level == 'high'", "request.notes", "request.count"],
+)
+def test_tools_ask_for_a_request_that_they_depend_on(
+    condition: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Tools that differ from request to request are not guessed at: the message says how to give one."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + DEPENDENT.replace("{condition}", condition))
+    code, out, err = wink(capsys, "tools", f"{file}:Shop")
+    assert (code, out) == (2, "")
+    assert 'Shop answers requests of the type Order: give one with --request \'{"who": ...,' in err
+    order = '{"who": {"name": "Ada"}, "kind": "b", "level": "high", "count": 3, "notes": ["x"], "admin": true}'
+    assert "2 tools of the prompt" in wink(capsys, "tools", f"{file}:Shop", "--request", order)[1]
+    assert wink(capsys, "tools", f"{file}:Odd")[0] == 2
+
+
+def test_tools_of_a_loop_whatever_its_request_holds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nested, chosen and optional fields are made up, too."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + DEPENDENT.replace("{condition}", "request.who"))
+    code, out, _ = wink(capsys, "tools", f"{file}:Shop", "--json")
+    assert (code, [tool["name"] for tool in json.loads(out)]) == (0, ["add", "note"])
 
 
 def test_check_tries_every_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class Running:
-    """One request to what was loaded. A workspace is opened for the run and closed after it; what was written stays."""
+    """One request to what was loaded. A workspace is opened for the run and closed after it; what was written stays.
+
+    `is_whole` is False once a run was cut off at the model's limit of tokens.
+    """
 
     def __init__(self, loaded: Loaded, request: str | None, workspace: str | None) -> None:
         if workspace is not None and not Path(workspace).is_dir():
@@ -37,6 +40,7 @@ class Running:
         self._loaded = loaded
         self._request = request
         self._workspace = workspace
+        self.is_whole = True
 
     def dry(self) -> str:
         """What the model would read."""
@@ -69,6 +73,11 @@ class Running:
                 show_error(f"wink run: {type(error).__name__}: {error}{last_line(error)}")
                 return None
             trace.usage(response.usage, response.turns, monotonic() - began)
+        if response.stop_reason == "max_tokens":
+            text = "what it wrote is printed, but is not the whole answer" if response.text else "there is no answer"
+            show_error(f"wink run: the model was cut off at its limit of tokens, so {text}")
+            self.is_whole = False
+            return response.text or None
         if response.output is None or isinstance(response.output, str):
             return response.text
         return dump_json(response.output)

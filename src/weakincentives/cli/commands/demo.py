@@ -104,7 +104,9 @@ def _job(model: str, base_url: str | None, stack: ExitStack) -> tuple[str, str, 
     if model == "scripted":
         return title, _INTRO, lambda on_event: maintenance.play(None, on_event)
     small = model.partition(":")[0] == "local"
-    adapter = make_adapter(model, base_url=base_url, **({"max_calls": 4, "max_turns": errand.MAX_TURNS} if small else {}))
+    adapter = make_adapter(
+        model, base_url=base_url, **({"max_calls": 4, "max_turns": errand.MAX_TURNS} if small else {})
+    )
     if hasattr(adapter, "close"):
         stack.callback(adapter.close)
     if small:

@@ -25,7 +25,7 @@ def register(subcommands: Subcommands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it: the trace goes to stderr, the answer to stdout; 1 when there is no answer."""
+    """Run it: the trace goes to stderr, the answer to stdout; 1 when there is no answer, or only a part of one."""
     from ..loading import load  # noqa: PLC0415 - see `main.build_parser`
     from ..requests import read_request  # noqa: PLC0415
     from ..running import Running  # noqa: PLC0415
@@ -43,4 +43,4 @@ def run(arguments: argparse.Namespace) -> int:
     if answer is None:
         return 1
     show_answer(answer)
-    return 0
+    return 0 if running.is_whole else 1
