@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from weakincentives import __version__
 from weakincentives.cli import main
+from weakincentives.cli.main import build_parser
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +44,32 @@ def test_a_command_without_its_action_prints_its_help(command: list[str], capsys
     assert err == ""
     assert out.startswith(f"usage: {' '.join(['wink', *command])} [-h]")
     assert ("ACTION" if command else "COMMAND") in out
+
+
+def _commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, list[str]]]:
+    """Every command with its options, also those of commands that group others."""
+    actions = parser._actions  # pyright: ignore[reportPrivateUsage] # argparse has no public way to ask
+    yield name, [option for action in actions for option in action.option_strings if option.startswith("--")]
+    for action in actions:
+        if isinstance(action.choices, dict):
+            for command, found in cast("dict[str, argparse.ArgumentParser]", action.choices).items():
+                yield from _commands(found, f"{name} {command}")
+
+
+def test_the_documentation_lists_every_command() -> None:
+    """Each command and each of its options is in docs/cli.md, and nothing is there that does not exist."""
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    commands = dict(_commands(build_parser(), "wink"))
+    assert len(commands) > 15
+    for command, options in commands.items():
+        assert re.search(rf"`{command}\b", text), command
+        for option in options:
+            assert option == "--help" or re.search(rf"[` ]{option}[` ]", text), f"{command} {option}"
+    for command in re.findall(r"`(wink(?: [a-z][a-z0-9-]*)*)", text):
+        known = command.split()[:3] if command.split()[1:2] != ["demo"] else command.split()[:2]
+        assert " ".join(known) in commands, command
+    every = {option for options in commands.values() for option in options}
+    assert {*re.findall(r"`(--[a-z][a-z-]+)", text)} <= every
 
 
 def test_help_has_no_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

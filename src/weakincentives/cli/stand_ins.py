@@ -7,7 +7,7 @@ import enum
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 
 class NoStandInError(Exception):
@@ -29,19 +29,18 @@ def stand_in(wanted: Any, which: int, name: str = "request") -> Any:
         return _made(wanted, which)
     if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
         return list(wanted)[-which]
-    origin: Any = typing.get_origin(wanted) or wanted
-    arguments = typing.get_args(wanted)
-    if origin is typing.Annotated:
+    return _composed(typing.get_origin(wanted) or wanted, typing.get_args(wanted), which, name)
+
+
+def _composed(origin: Any, arguments: tuple[Any, ...], which: int, name: str) -> Any:
+    if origin in {typing.Annotated, typing.Union, types.UnionType}:
         return stand_in(arguments[0], which, name)
     if origin is typing.Literal:
         return arguments[-which]
-    if origin in {typing.Union, types.UnionType}:
-        return stand_in(arguments[0], which, name)
-    if origin in {list, tuple, set, frozenset}:
-        return origin([stand_in(arguments[0], which, name)] if which and arguments else ())
-    if origin is dict:
-        return {}
-    raise NoStandInError(str(wanted))
+    if origin in {list, tuple, set, frozenset, dict}:
+        items = [stand_in(arguments[0], which, name)] if which and arguments and origin is not dict else []
+        return cast("Any", origin)(items)
+    raise NoStandInError(str(origin))
 
 
 def _made(cls: type[Any], which: int) -> Any:
