@@ -95,8 +95,8 @@ class LogFormatter(logging.Formatter):
 class Subcommands(Protocol):
     """Where a command adds its parser; argparse has no public name for it."""
 
-    def add_parser(self, name: str, *, help: str) -> Parser:  # noqa: A002 - argparse's own word
-        """Add a command with the line that says what it does."""
+    def add_parser(self, name: str, **options: Any) -> Parser:
+        """Add a command; `help` is the line that says what it does."""
         ...
 
 
