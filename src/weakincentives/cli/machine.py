@@ -34,7 +34,7 @@ def _podman() -> Iterator[Finding]:
         return
     said = _said(program, "--version")
     if said is None:
-        yield Finding(group, "podman", "broken", purpose, f"{program} does not run", get)
+        yield Finding(group, "podman", "broken", purpose, f"{program} does not run", "podman info")  # says why
         return
     yield Finding(group, "podman", "ok", purpose, said.removeprefix("podman version "))
     yield _image()
