@@ -18,6 +18,7 @@
     |-- StaleCallError                 a handle was used after its call was over
     |-- ReadOnlyError                  a write through a read-only handle (also a PermissionError)
     |-- RollbackError                  one or more participants could not be restored
+    |-- EndlessRequestsError           more requests than a batch collects (also a ValueError)
     |-- LedgerError                    the effect ledger cannot do its work
     |   `-- LeaseLostError             somebody else holds the call now; nothing was recorded
     |-- SessionError
@@ -217,6 +218,14 @@ class RollbackError(WinkError):
         self.tool_name = tool_name
 
 
+class EndlessRequestsError(WinkError, ValueError):
+    """A batch that collects its results was given more requests than it may collect; `results` holds those so far."""
+
+    def __init__(self, message: str, *, results: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.results = list(results)
+
+
 class LedgerError(WinkError):
     """The effect ledger cannot do its work: locked, full, damaged, out of reach; the message says what to do.
 
@@ -322,6 +331,7 @@ __all__ = [
     "DeadlineExceededError",
     "DispatchError",
     "DuplicateBindingError",
+    "EndlessRequestsError",
     "Failure",
     "FilesystemError",
     "JournalError",

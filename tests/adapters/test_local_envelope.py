@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from threading import Event
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from weakincentives.adapters import AnswerMessage, CallMessage, ModelMessage, ModelRequest, ToolSpec, UserMessage
+from weakincentives.adapters.local import _Reading  # pyright: ignore[reportPrivateUsage] # it needs no llama.cpp
 from weakincentives.adapters.local_envelope import AnswerText, chat_messages, read_envelope, response_schema
 from weakincentives.serde import schema
 
@@ -130,3 +132,24 @@ def test_nothing_of_a_call_is_read_as_text() -> None:
     """A call has no text, even when its arguments hold an answer."""
     reading = AnswerText()
     assert reading.feed('{"tool": "add", "args": {"answer": "no"}}') == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ('{"tool": "add", "args": {"a": 1, "b"', ""),
+        ('{"too', ""),
+        ('{"answer": {"verdict": "fi', ""),
+        ('{"answer": "It is thr', "It is thr"),
+    ],
+)
+def test_a_call_that_was_cut_is_never_the_answer(written: str, text: str) -> None:
+    """What the model wrote of a call, or of an answer that is no text, is not for people to read."""
+    heard: list[str] = []
+    reading = _Reading(_request()._replace(on_text=heard.append), Event(), 60.0)
+    for piece in written:
+        assert not reading.take({"choices": [{"delta": {"content": piece}}]})
+    assert not reading.take({"choices": [{"delta": {}, "finish_reason": "length"}]})
+    turn = reading.turn()
+    assert (turn.text, turn.calls, turn.stop_reason) == (text, (), "max_tokens")
+    assert "".join(heard) == text

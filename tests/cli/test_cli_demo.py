@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.loopback import LoopbackServer
 from tests.conftest import needs
 
 from weakincentives._demo.maintenance import play
 from weakincentives._demo.maintenance import script as demo_script
 from weakincentives._demo.maintenance.project import BROKEN, files_in, repaired
+from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.cli import main
 from weakincentives.testing import ScriptedAdapter, call, say
 
@@ -109,10 +111,39 @@ def test_the_older_demonstrations_are_still_there(capsys: pytest.CaptureFixture[
     """`wink demo arguments` and `wink demo deployment` show what they did."""
     assert main(["demo", "arguments"]) == 0
     out = capsys.readouterr().out
-    assert "limit: Expected type integer, got string '10'" in out
+    assert """| {"error": "Invalid parameters for tool 'search_files'", "details": {"limit": "Expected""" in out
     assert "did you mean 'limit'?" in out
     assert main(["demo", "deployment"]) == 0
     assert "You deploy billing." in capsys.readouterr().out
+
+
+def test_the_demo_of_arguments_shows_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    """Name, description and schema of the tool, and every answer, are those that a server gets, to the letter."""
+    from weakincentives._demo.arguments import BAD, GOOD, TOOL
+    from weakincentives.prompt import MarkdownSection, Prompt
+    from weakincentives.runtime import Session
+    from weakincentives.testing.scripted import Call
+
+    assert main(["demo", "arguments"]) == 0
+    out = capsys.readouterr().out
+    calls = [Call("search_files", text) for text in (*GOOD, *(text for _, text in BAD))]
+    prompt = Prompt[Any](name="demo", sections=[MarkdownSection(title="S", template="", tools=[TOOL])])
+    with (
+        LoopbackServer(*calls, say("Done.")) as server,
+        OpenAIAdapter("m", base_url=f"{server.url}/v1", strict=False) as adapter,
+    ):
+        adapter.evaluate(prompt, Session())
+    (tool,) = server.received[0].body["tools"]
+    assert f"  name: {tool['function']['name']}\n  description: {tool['function']['description']}\n" in out
+    schema = json.dumps(tool["function"]["parameters"], indent=2).replace("\n", "\n    ")
+    assert schema in out
+    answers = [message["content"] for message in server.received[-1].body["messages"] if message["role"] == "tool"]
+    assert len(answers) == len(calls)
+    blocks = out.split("\n\n")
+    for made, answer in zip(calls, answers, strict=True):
+        shown = "".join(f"\n    | {line}" for line in answer.split("\n"))
+        (block,) = [block for block in blocks if block.endswith(shown) and block.startswith(f"  {made.arguments}")]
+        assert block.partition("\n")[2] == shown.lstrip("\n")
 
 
 def test_the_picture_is_the_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from weakincentives.adapters import CallFinished, CallStarted, Retrying, SectionsOpened, TextDelta, TurnStarted
+from weakincentives.budget import TokenUsage
 from weakincentives.cli.rich_trace import RichTrace
 from weakincentives.cli.trace import JsonTrace, PlainTrace, Trace
+from weakincentives.cli.traces import make_trace
 from weakincentives.filesystem import FileChanges
 from weakincentives.prompt.changes import Changes
 
@@ -199,3 +201,29 @@ def test_text_that_comes_in_pieces_is_masked() -> None:
     assert "".join(line["text"] for line in lines if line["kind"] == "text") == text.replace(
         "hunter2hunter2", "[masked]"
     )
+
+
+def test_colours_can_be_asked_for_and_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FORCE_COLOR colours what goes to a file, without a spinner; NO_COLOR and `--plain` count before it."""
+
+    def shown(*, plain: bool = False, **environment: str) -> str:
+        for name in ("FORCE_COLOR", "NO_COLOR"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("TERM", "dumb")
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        stream = io.StringIO()
+        trace = make_trace(plain=plain, as_json=False, stream=stream)
+        trace.event(TurnStarted(1))
+        trace.event(CallStarted("a", "add", "{}"))
+        trace.usage(TokenUsage(), 1, 0.1)
+        return stream.getvalue()
+
+    coloured = shown(FORCE_COLOR="1")
+    assert "\x1b[" in coloured
+    assert "turn 1" in coloured
+    assert "asking the model" not in coloured  # which a spinner says
+    assert "\x1b" not in shown()
+    assert "\x1b" not in shown(FORCE_COLOR="")
+    assert "\x1b" not in shown(FORCE_COLOR="1", NO_COLOR="1")
+    assert "\x1b" not in shown(FORCE_COLOR="1", plain=True)

@@ -75,19 +75,19 @@ def test_a_doubt_is_settled_as_absent(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["nothing", "--absent"], "There is no call nothing."),
-        (["shop:refund:2", "--absent"], "may still be running"),
-        (["shop:refund:3", "--absent"], "succeeded already"),
-        (["session:refund:1", "--done", "--value", "{"], "--value is not JSON"),
+        (["nothing", "--absent"], 2, "there is no call nothing"),
+        (["shop:refund:2", "--absent"], 1, "may still be running"),
+        (["shop:refund:3", "--absent"], 1, "succeeded already"),
+        (["session:refund:1", "--done", "--value", "{"], 2, "--value is not valid JSON"),
     ],
 )
 def test_what_cannot_be_settled_says_why(
-    path: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    path: str, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With exit code 1, and nothing changed."""
-    assert main(["ledger", "resolve", path, *arguments]) == 1
+    """Nothing is changed; the exit code is 2 where the command line is wrong, and 1 where the ledger says no."""
+    assert main(["ledger", "resolve", path, *arguments]) == code
     assert message in capsys.readouterr().err
     with SqliteEffectLedger(path) as ledger:
         assert [entry.state for entry in ledger.entries()] == ["unknown", "started", "succeeded"]
@@ -102,14 +102,14 @@ def test_a_key_of_several_sessions_must_be_named(path: str, capsys: pytest.Captu
     """Guessing would settle the wrong one."""
     with SqliteEffectLedger(path) as ledger:
         claim(ledger, EffectId(DOUBT.key, "s-2"))
-    assert main(["ledger", "resolve", path, DOUBT.key, "--absent"]) == 1
-    assert "Name one: session:refund:1@s-1, session:refund:1@s-2" in capsys.readouterr().err
+    assert main(["ledger", "resolve", path, DOUBT.key, "--absent"]) == 2
+    assert "name one: session:refund:1@s-1, session:refund:1@s-2" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A typo in the name would show an empty ledger."""
-    assert main(["ledger", "list", str(tmp_path / "typo.db")]) == 1
-    assert "There is no file" in capsys.readouterr().err
+    assert main(["ledger", "list", str(tmp_path / "typo.db")]) == 2
+    assert "there is no file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -241,21 +241,23 @@ class Loop(MainLoop[str, object]):
         return prompt.bind(resources={Filesystem: files}), session
 
 loop = Loop(adapter=ScriptedAdapter(*[call("stick")] * 10))
+loop.stream = lambda *requests, **options: list(loop.stream_results(*requests, **options))
 try:
-    loop.run(["a", "b", "c"], concurrency=concurrency)
+    getattr(loop, sys.argv[3])(["a", "b", "c"], concurrency=concurrency)
 except KeyboardInterrupt:
     print([[event.outcome for event in session[ToolInvoked].all()] for session in sessions])
     sys.exit(7)
 """
 
 
+@pytest.mark.parametrize("method", ["run", "stream"])
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_ctrl_c_rolls_back_every_open_call(tmp_path: Path, concurrency: int) -> None:
+def test_ctrl_c_rolls_back_every_open_call(tmp_path: Path, concurrency: int, method: str) -> None:
     """A real SIGINT ends the run at once; every open call is recorded as cancelled, and the files are as before."""
     for name in "abc":
         (tmp_path / name).mkdir()
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(concurrency)],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), str(concurrency), method],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert program.stdout is not None

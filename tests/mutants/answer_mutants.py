@@ -301,4 +301,32 @@ MUTANTS = [
         "if False:",
         _MASKING,
     ),
+    Mutant(
+        "a call of a local model that was cut off is its answer",
+        "adapters/local.py",
+        "ModelTurn(self._answer.text, (), self._usage",
+        "ModelTurn(self._answer.text or text, (), self._usage",
+        ("tests/adapters/test_local_envelope.py",),
+    ),
+    Mutant(
+        "every crash has its traceback in the log",
+        "crash_log.py",
+        "traceback = error if logger.isEnabledFor(logging.DEBUG) else None",
+        "traceback = error",
+        ("tests/loop/test_loop_stream.py",),
+    ),
+    Mutant(
+        "a request that failed is tried again in every phase",
+        "runtime/loop_result.py",
+        "self._used.get(phase, 0) >= self._retries.of(phase)",
+        'self._used.get(phase, 0) >= self._retries.of("request")',
+        ("tests/loop/test_loop_stream.py",),
+    ),
+    Mutant(
+        "what is running goes on when a stream is left",
+        "runtime/background_loop.py",
+        "            task.cancel()\n",
+        "            pass\n",
+        ("tests/loop/test_loop_stream.py",),
+    ),
 ]

@@ -432,7 +432,7 @@ def test_a_run_context_reaches_handlers_events_and_logs(caplog: pytest.LogCaptur
     assert seen == [run] * 4
     assert [event.run_context for event in session[ToolInvoked].all()] == [run] * 6
     records = [record for record in caplog.records if record.name.startswith("weakincentives")]
-    assert len(records) == 5
+    assert len(records) == 6
     for record in records:
         assert {key: record.__dict__.get(key) for key in run.log_extra()} == run.log_extra()
 
@@ -466,7 +466,7 @@ def test_a_failed_undo_is_logged_with_the_ids_of_the_run(caplog: pytest.LogCaptu
     records = [record for record in caplog.records if record.name.startswith("weakincentives.runtime")]
     assert [record.getMessage() for record in records] == [
         "Tool fails failed: no",
-        "The changes of Unrestorable could not be told",
-        "The Unrestorable could not be restored",
+        "The changes of Unrestorable could not be told: RuntimeError: who knows (request_id=q, run_id=r)",
+        "The Unrestorable could not be restored: RuntimeError: gone (request_id=q, run_id=r)",
     ]
     assert [record.__dict__.get("run_id") for record in records] == ["r"] * 3

@@ -255,9 +255,8 @@ def test_a_subscriber_of_a_refused_call_is_given_up_on(
     assert time.monotonic() - started < LONG / 2
     assert (reply.outcome, told) == (outcome, [outcome])
     assert [event.outcome for event in session[ToolInvoked].all()] == [outcome]
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
-        "An event could not be dispatched"
-    ]
+    (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("An event could not be dispatched: ")
 
 
 def test_a_subscriber_of_a_refused_call_without_limits_runs_in_the_caller() -> None:

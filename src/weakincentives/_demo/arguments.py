@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
-from ..errors import ParseError
-from ..serde import error_text, parse, schema
+from ..adapters import ToolExecutor
+from ..adapters.tool_spec import tool_spec
+from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from ..runtime import Session, ToolCall, ToolReply
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,28 +42,41 @@ BAD = (
 )
 
 
+def _search(params: SearchParams, *, context: ToolContext) -> ToolResult[str]:
+    del context
+    return ToolResult.ok(f"the handler got {params}")
+
+
+TOOL = Tool[SearchParams, str](name="search_files", description="Search files by their text.", handler=_search)
+
+
 def show() -> str:
-    """The schema, accepted calls and refusals. AssertionError when a bad call is accepted."""
-    lines = ["What the model is told about search_files:", "", json.dumps(schema(SearchParams), indent=2), ""]
-    lines += ["Calls that reach the handler, typed:", ""]
-    for text in GOOD:
-        lines += [f"  {text}", f"    -> {parse(SearchParams, text)}", ""]
-    lines += ["Calls that do not, and what the model reads instead:", ""]
-    for title, text in BAD:
-        answer = json.loads(_refusal(text))
-        lines += [f"  {text}    ({title})", f"    {answer['error']}"]
-        lines += [f"      {path}: {problem}" for path, problem in answer["details"].items()]
-        lines.append("")
+    """What is sent for the tool, and what comes back for good and bad calls; each goes through the engine.
+
+    AssertionError when a good call is refused or a bad one accepted.
+    """
+    spec = tool_spec(TOOL)
+    lines = ["What is sent to the model about the tool:", "", f"  name: {spec.name}", f"  description: {spec.text}"]
+    lines += ["  parameters:", *(f"    {line}" for line in json.dumps(spec.schema, indent=2).splitlines()), ""]
+    section = MarkdownSection[Any](title="Search", template="", tools=[TOOL])
+    prompt = Prompt(PromptTemplate[Any](ns="demo", key="arguments", sections=[section]))
+    with ToolExecutor(prompt=prompt, session=Session()) as executor:
+        lines += ["Calls that reach the handler, and what is sent back:", ""]
+        for number, text in enumerate(GOOD):
+            lines += [f"  {text}", *_sent(executor.execute(ToolCall(f"good-{number}", TOOL.name, text)), "succeeded")]
+        lines += ["Calls that do not, and what is sent back instead:", ""]
+        for number, (title, text) in enumerate(BAD):
+            reply = executor.execute(ToolCall(f"bad-{number}", TOOL.name, text))
+            lines += [f"  {text}    ({title})", *_sent(reply, "invalid")]
     lines.append(f"{len(GOOD)} calls accepted, {len(BAD)} refused before any handler ran.")
     return "\n".join(lines)
 
 
-def _refusal(text: str) -> str:
-    try:
-        value = parse(SearchParams, text)
-    except ParseError as error:
-        return error_text(error, "tool 'search_files'")
-    raise AssertionError(f"{text} should have been refused but gave {value!r}")
+def _sent(reply: ToolReply, outcome: str) -> list[str]:
+    """The text of a reply, as it is sent, set off from what is around it."""
+    if reply.outcome != outcome:
+        raise AssertionError(f"a call should have {outcome} but {reply.outcome}: {reply.text}")
+    return [*(f"    | {line}" for line in reply.text.split("\n")), ""]
 
 
 __all__ = ["show"]

@@ -39,8 +39,8 @@ class LocalAdapter(ProviderAdapter):
     Args:
         model: a GGUF file; without it the small model that `wink model fetch` brings.
         context: how many tokens conversation and answer may have together; memory grows with it.
-        max_tokens: how long one turn may be. A call that is cut is not run, and ends the evaluation with its text
-            and `stop_reason="max_tokens"`.
+        max_tokens: how long one turn may be. A call that is cut is not run: it ends the evaluation with
+            `stop_reason="max_tokens"` and no text, since what was written of it is no answer.
         max_calls: after so many calls in a row the model may only answer, since small ones do not know when to end;
             None leaves it to `max_turns`.
         temperature: 0 always takes the likeliest token, so the same conversation has the same answer.
@@ -230,7 +230,7 @@ class _Reading:
         if found is None:
             if not cut:
                 raise RequestFailed("malformed", f"the model wrote neither a call nor an answer: {text[:200]!r}")
-            return ModelTurn(self._answer.text or text, (), self._usage, "max_tokens")
+            return ModelTurn(self._answer.text, (), self._usage, "max_tokens")  # nothing of a call that was cut
         if isinstance(found, str):
             return ModelTurn(found, (), self._usage, "end_turn")
         return ModelTurn("", (found,), self._usage, "tool_use")

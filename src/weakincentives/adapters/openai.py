@@ -27,7 +27,7 @@ class OpenAIAdapter(SdkAdapter):
         model: its name.
         api: "responses", or "chat"; without it, Chat Completions when there is a `base_url`, since other servers
             know that one best.
-        base_url: another server.
+        base_url: another server, such as vLLM, Ollama or llama.cpp; without it, what OPENAI_BASE_URL says.
         strict: have the server hold the model to the tools' schemas. Optional fields become nullable for that and come
             back as their defaults; a schema with no strict form is sent as it is.
         native_output: likewise for the final answer of a typed prompt.
@@ -52,6 +52,8 @@ class OpenAIAdapter(SdkAdapter):
         async_client: Any = None,
         **options: Unpack[LoopOptions],
     ) -> None:
+        if base_url is None and client is None and async_client is None:
+            base_url = os.environ.get("OPENAI_BASE_URL") or None  # the SDK reads it, too, but not which API to speak
         words = ProviderWords("OpenAI" if base_url is None else base_url, "OPENAI_API_KEY", "OpenAIAdapter", model)
         super().__init__(words, extra=extra, client=client, async_client=async_client, **options)
         self._sdk = load("openai", "openai")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from ..crash_log import log_crash
 from ..errors import ReducerError
 from ..prompt.events import PromptExecuted, PromptRendered
 from ..session import Session
@@ -19,19 +20,18 @@ def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
     given, and its caller gets it. The event belongs to no call; what reducers make of the answer belongs to the call
     that the evaluation runs in, if there is one, and is undone with it.
     """
+    extra = None if event.run_context is None else event.run_context.log_extra()
     try:
         unowned_recorder(session)(event)
-    except ReducerError:
-        logger.exception("A reducer failed on %s", type(event).__name__)
+    except ReducerError as error:
+        log_crash(logger, f"A reducer failed on {type(event).__name__}", error, extra)
         session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
     if isinstance(event, PromptExecuted) and event.output is not None:
         try:
             session.route(event.output)
-        except ReducerError:
-            logger.exception("A reducer failed on the output of the prompt %r", event.prompt_name)
-    told = session.dispatcher.dispatch(event)
-    for handler, error in told.errors:
-        logger.error("Subscriber %r failed on %s", handler, type(event).__name__, exc_info=error)
+        except ReducerError as error:
+            log_crash(logger, f"A reducer failed on the output of the prompt {event.prompt_name!r}", error, extra)
+    session.dispatcher.dispatch(event)  # which logs what subscribers raise
 
 
 __all__ = ["publish"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
 
 from . import commands
+from .commands.version import version_text
 from .output import LogFormatter, Parser, show_error
-from .usage import WrongUseError
+from .usage import FailedError, WrongUseError
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,21 +23,32 @@ def build_parser() -> argparse.ArgumentParser:
     namespace to an exit code. It imports what is heavy inside `run`, so that `wink --help` stays quick.
     """
     parser = Parser(prog="wink", description="Tool calls as transactions, for agents that must not leave a mess.")
-    subcommands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    parser.add_argument("--version", action="version", version=version_text(), help="print the version and exit")
+    subcommands = parser.add_commands("command")
     for module in sorted(iter_modules(commands.__path__), key=lambda found: found.name):
         import_module(f"{commands.__name__}.{module.name}").register(subcommands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one `wink` command; the exit code is 0 for success, 1 for failure, 2 for wrong use."""
+    """Run one `wink` command; the exit code is 0 for success, 1 for failure, 2 for wrong use.
+
+    A command that is only a name for others, as `wink` itself, prints its help.
+    """
     arguments = build_parser().parse_args(argv)
-    _quiet_logs(verbose=getattr(arguments, "verbose", False))
+    with _logs(verbose=getattr(arguments, "verbose", False)):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         return arguments.run(arguments)
     except WrongUseError as error:
-        show_error(f"wink {arguments.command}: {error}")
+        show_error(f"{_typed(arguments)}: {error}")
         return 2
+    except FailedError as error:
+        show_error(f"{_typed(arguments)}: {error}")
+        return 1
     except KeyboardInterrupt:
         show_error("wink: interrupted")
         return 130
@@ -44,14 +57,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _quiet_logs(*, verbose: bool) -> None:
-    """What a command shows, it shows itself; logs are for those who ask for them."""
+def _typed(arguments: argparse.Namespace) -> str:
+    """The command as it was typed, without its arguments."""
+    return " ".join(["wink", arguments.command, *filter(None, [getattr(arguments, "action", None)])])
+
+
+@contextmanager
+def _logs(*, verbose: bool) -> Generator[None]:
+    """What a command shows, it shows itself; logs, with tracebacks, are for those who ask for them."""
+    ours = logging.getLogger("weakincentives")
+    level = ours.level
     if verbose:
         handler = logging.StreamHandler()
         handler.setFormatter(LogFormatter(handler.stream))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
+        ours.setLevel(logging.DEBUG)
     else:
-        logging.getLogger("weakincentives").addHandler(logging.NullHandler())
+        ours.addHandler(logging.NullHandler())
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
 
 
 __all__ = ["build_parser", "main"]

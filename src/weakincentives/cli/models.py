@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import ArgumentParser
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -10,39 +11,77 @@ from .usage import WrongUseError
 
 
 class Provider(NamedTuple):
-    """Where an adapter is found, what installs it, and the variables one of which holds its key."""
+    """Where an adapter is found, what installs it, and the variables with its key and the address of its server.
+
+    `takes_url` says whether there may be another server.
+    """
 
     module: str
     adapter: str
     extra: str
-    keys: tuple[str, ...] = ()
+    key: str = ""
+    url: str = ""
     needs_name: bool = True
+    takes_url: bool = True
 
+
+_ADAPTERS = "weakincentives.adapters"
 
 PROVIDERS: dict[str, Provider] = {
-    "openai": Provider("weakincentives.adapters.openai", "OpenAIAdapter", "openai", ("OPENAI_API_KEY",)),
-    "anthropic": Provider("weakincentives.adapters.anthropic", "AnthropicAdapter", "anthropic", ("ANTHROPIC_API_KEY",)),
-    "litellm": Provider("weakincentives.adapters.litellm", "LiteLLMAdapter", "litellm"),
-    "local": Provider("weakincentives.adapters.local", "LocalAdapter", "local", needs_name=False),
+    "openai": Provider(f"{_ADAPTERS}.openai", "OpenAIAdapter", "openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "anthropic": Provider(
+        f"{_ADAPTERS}.anthropic", "AnthropicAdapter", "anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+    ),
+    "litellm": Provider(f"{_ADAPTERS}.litellm", "LiteLLMAdapter", "litellm"),
+    "local": Provider(f"{_ADAPTERS}.local", "LocalAdapter", "local", needs_name=False, takes_url=False),
 }
 
 FORMS = "scripted, " + ", ".join(f"{name}:NAME" if row.needs_name else name for name, row in PROVIDERS.items())
 
 
-def make_adapter(model: str, **options: Any) -> Any:
+def add_model_arguments(parser: ArgumentParser, *, default: str | None = None) -> None:
+    """`--model` and `--base-url`, the same for every command that asks a model."""
+    said = "" if default is None else f"{default} (default), "
+    forms = FORMS if default is None else FORMS.removeprefix(f"{default}, ")
+    parser.add_argument("--model", metavar="MODEL", default=default, help=said + forms)
+    parser.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="the server of the model, such as http://localhost:11434/v1 for Ollama: with openai:NAME any that speaks "
+        "Chat Completions (vLLM, Ollama, llama.cpp), which needs no key",
+    )
+
+
+def check_base_url(model: str | None, base_url: str | None) -> None:
+    """`WrongUseError` for an address that is none, or that the model has no use for."""
+    if base_url is None:
+        return
+    if not base_url.startswith(("http://", "https://")):
+        raise WrongUseError(f"--base-url {base_url} is not an address; it begins with http:// or https://")
+    row = PROVIDERS.get((model or "").partition(":")[0])
+    if row is None or not row.takes_url:
+        takers = ", ".join(f"{name}:NAME" for name, row in PROVIDERS.items() if row.takes_url)
+        raise WrongUseError(f"--base-url goes with --model and one of: {takers}")
+
+
+def make_adapter(model: str, base_url: str | None = None, **options: Any) -> Any:
     """The adapter of a model such as `openai:gpt-5`; the commands see to `scripted` themselves.
 
     The options are the adapter's. Close it when it is no longer needed, if it has `close`.
     `WrongUseError` for an unknown provider, a missing name, key or package.
     """
+    check_base_url(model, base_url)
     provider, _, name = model.partition(":")
     row = PROVIDERS.get(provider)
     if row is None:
         raise WrongUseError(f"there is no model {model!r}; use one of: {FORMS}")
     if row.needs_name and not name:
         raise WrongUseError(f"--model {provider} needs a name: --model {provider}:NAME")
-    if row.keys and not any(os.environ.get(key) for key in row.keys):
-        raise WrongUseError(f"{row.keys[0]} is not set; run: export {row.keys[0]}=...")
+    has_own_server = base_url is not None or (row.url and os.environ.get(row.url))
+    if row.key and not has_own_server and not os.environ.get(row.key):
+        raise WrongUseError(f"{row.key} is not set; run: export {row.key}=... (or name a server with --base-url)")
+    if base_url is not None:
+        options["base_url"] = base_url
     try:
         adapter = getattr(import_module(row.module), row.adapter)
         return adapter(name, **options) if name else adapter(**options)
@@ -57,4 +96,4 @@ def make_adapter(model: str, **options: Any) -> Any:
         raise WrongUseError(f"--model {model}: {error}") from None
 
 
-__all__ = ["FORMS", "PROVIDERS", "Provider", "make_adapter"]
+__all__ = ["FORMS", "PROVIDERS", "Provider", "add_model_arguments", "check_base_url", "make_adapter"]

@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO, cast, final
+from typing import Any, Protocol, TextIO, cast, final
 
 from ..masking import leaving, redact, visible, visible_line, writable
 
@@ -92,8 +92,29 @@ class LogFormatter(logging.Formatter):
         return writable(shown(super().format(record)), self._stream)
 
 
+class Subcommands(Protocol):
+    """Where a command adds its parser; argparse has no public name for it."""
+
+    def add_parser(self, name: str, **options: Any) -> Parser:
+        """Add a command; `help` is the line that says what it does."""
+        ...
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose messages, which repeat what was typed, are shown like everything else."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.color = False  # from 3.14 on argparse colours its messages, and `shown` marks every escape sequence
+
+    def add_commands(self, kind: str) -> Subcommands:
+        """Subcommands, of which one is called a `kind`. Without any of them the command prints its help."""
+        self.set_defaults(run=self._help)
+        return self.add_subparsers(title=f"{kind}s", metavar=kind.upper(), dest=kind)
+
+    def _help(self, _: argparse.Namespace) -> int:
+        self.print_help()
+        return 0
 
     def _print_message(self, message: str, file: Any = None) -> None:
         stream = sys.stderr if file is None else file
@@ -103,6 +124,7 @@ class Parser(argparse.ArgumentParser):
 __all__ = [
     "LogFormatter",
     "Parser",
+    "Subcommands",
     "json_text",
     "masked",
     "show",

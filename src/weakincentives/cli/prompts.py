@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..errors import WinkError
+from ..errors import PromptRenderError, PromptValidationError
 from ..prompt import Prompt, PromptTemplate
 from ..runtime import MainLoop
 from ..session import Session
-from .loading import Loaded
+from .loading import Loaded, last_line
 from .requests import prompt_for, request_for
-from .usage import WrongUseError
+from .usage import FailedError, WrongUseError
 
 
 class NoModel:
@@ -36,7 +36,7 @@ def make_loop(loaded: Loaded, adapter: Any) -> MainLoop[Any, Any]:
 
 
 def prompt_and_session(loaded: Loaded, request: str | None) -> tuple[Prompt[Any], Session]:
-    """The prompt a request leads to; `WrongUseError` when it cannot be prepared."""
+    """The prompt a request leads to; `FailedError` when `prepare` raises, as in a run."""
     target = loaded.target
     if isinstance(target, PromptTemplate | Prompt):
         return prompt_for(target, request), Session()
@@ -45,10 +45,11 @@ def prompt_and_session(loaded: Loaded, request: str | None) -> tuple[Prompt[Any]
     try:
         prompt, session = loop.prepare(asked)
         return prompt.bind(resources=loop.config.resources), session
-    except WinkError as error:
+    except (PromptRenderError, PromptValidationError) as error:
         raise WrongUseError(f"{loaded.name}.prepare(): {error}") from None
     except Exception as error:  # noqa: BLE001 - users' code
-        raise WrongUseError(f"{loaded.name}.prepare() raised {type(error).__name__}: {error}") from None
+        text = f"{loaded.name}.prepare() raised {type(error).__name__}: {error}{last_line(error)}"
+        raise FailedError(text) from None
 
 
 __all__ = ["NoModel", "make_loop", "prompt_and_session"]

@@ -30,7 +30,7 @@ def request_for(loop: type[MainLoop[Any, Any]], text: str | None) -> Any:
 
     Without a text, a request that needs nothing is made. `WrongUseError` for JSON that does not fit.
     """
-    wanted = _request_type(loop)
+    wanted = request_type(loop)
     name = getattr(wanted, "__name__", str(wanted))
     if text is None:
         if wanted is type(None):
@@ -70,7 +70,7 @@ def prompt_for(target: PromptTemplate[Any] | Prompt[Any], text: str | None) -> P
     return prompt.bind(*[_parsed(types[name], json.dumps(value)) for name, value in members.items()])
 
 
-def _request_type(loop: type[MainLoop[Any, Any]]) -> Any:
+def request_type(loop: type[MainLoop[Any, Any]]) -> Any:
     """The first argument of `MainLoop[...]` in the class header, or None when it says nothing."""
     for cls in loop.__mro__:
         for base in getattr(cls, "__orig_bases__", ()):
@@ -109,4 +109,4 @@ def _parsed(cls: Any, text: str) -> Any:
         raise WrongUseError(f"--request cannot be read: {error}") from None
 
 
-__all__ = ["prompt_for", "read_request", "request_for"]
+__all__ = ["prompt_for", "read_request", "request_for", "request_type"]

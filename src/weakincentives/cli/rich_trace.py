@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable
 from typing import Literal, TextIO, final
 
@@ -47,7 +48,10 @@ class RichTrace:
             self._console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True)
         else:
             self._console = Console(file=stream, highlight=False)
-        self._live = self._console.is_terminal and not recording
+            if os.environ.get("FORCE_COLOR") and self._console.color_system is None:  # TERM=dumb, as CI runs have it
+                self._console = Console(file=stream, highlight=False, color_system="standard")
+        # Rich takes a pipe for a terminal where FORCE_COLOR is set; a spinner in a file would only be noise.
+        self._live = self._console.file.isatty() and not recording
         # Rich draws its own boxes in ASCII on such a terminal; marks and texts are ours to care for.
         has_signs = self._console.encoding.lower().startswith("utf")
         self._marks = _MARKS if has_signs else _ASCII_MARKS

@@ -37,6 +37,10 @@ class StateAdminError(Exception):
     """What was asked for cannot be done; the text says why and what to do."""
 
 
+class NotThereError(StateAdminError):
+    """What was named is not there, or is several things."""
+
+
 class Stray(NamedTuple):
     """A directory beside or in a root that looks like undo state, and that nothing here refers to."""
 
@@ -92,11 +96,11 @@ def clean(root: str, state_dir: str | os.PathLike[str] | None = None) -> list[st
 
     Raises `JournalError` when another process is at work there, or the undo fails, and `StateAdminError`.
     """
+    if not Path(root).is_dir():
+        raise NotThereError(f"{root} is not a directory. If it is gone for good: wink state forget {root}")
     home = _find_home(state_dir)
     if home is None:
         raise StateAdminError(f"nothing is kept in {_location(state_dir)}")
-    if not Path(root).is_dir():
-        raise StateAdminError(f"{root} is not a directory. If it is gone for good: wink state forget {root}")
     HostFilesystem(root, state_dir=home.path).close()
     path = os.path.realpath(root)
     name = entry_name(Syscalls(), home, path)
@@ -119,7 +123,7 @@ def clean(root: str, state_dir: str | os.PathLike[str] | None = None) -> list[st
 def find_entry(what: str, state_dir: str | os.PathLike[str] | None = None) -> Entry:
     """The entry of a root, given by its path, or by its id or the beginning of it. Its caller closes it.
 
-    Raises `StateAdminError` when there is none, or more than one.
+    Raises `NotThereError` when there is none, or more than one.
     """
     home = _find_home(state_dir)
     sys = Syscalls()
@@ -137,7 +141,7 @@ def find_entry(what: str, state_dir: str | os.PathLike[str] | None = None) -> En
         why = (
             f"{what} has more than one entry: {', '.join(names)}. Name one" if names else f"nothing is kept for {what}"
         )
-        raise StateAdminError(f"{why}; `wink state list` shows what there is")
+        raise NotThereError(f"{why}; `wink state list` shows what there is")
     return _open(sys, home, names[0], None)
 
 
@@ -238,6 +242,7 @@ def _find_home(state_dir: str | os.PathLike[str] | None) -> PrivateDir | None:
 
 __all__ = [
     "Listing",
+    "NotThereError",
     "StateAdminError",
     "Stray",
     "clean",

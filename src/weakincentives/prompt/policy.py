@@ -9,6 +9,7 @@ from inspect import isawaitable
 from types import GeneratorType
 from typing import Any, Protocol, cast, final, runtime_checkable
 
+from ..crash_log import log_crash
 from ..results import ToolResult
 from .tool_context import ToolContext
 
@@ -106,10 +107,9 @@ async def evaluate_policies(
                 continue
             if is_awaitable(verdict):
                 verdict = await verdict
-        except Exception:  # policies are users' code, and a broken one must not open the gate
-            logger.exception(
-                "Policy %s raised on a call of %s, so the call was refused.", policy_name(policy), tool_name
-            )
+        except Exception as error:  # noqa: BLE001 - users' code, and a broken policy must not open the gate
+            what = f"Policy {policy_name(policy)} raised on a call of {tool_name}, so the call was refused"
+            log_crash(logger, what, error, None if context.run_context is None else context.run_context.log_extra())
             return _refusal(policy, f"Cannot call '{tool_name}' - a policy could not be checked.")
         if verdict is None or verdict is _ALLOW:
             continue

@@ -24,11 +24,12 @@ from ..prompt.events import CallsUndone, Outcome, PromptExecuted, PromptRendered
 from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
-from .batch import LoopProgress, LoopResult
+from .batch_progress import LoopProgress
 from .blocks import tool_transaction, transaction
 from .call import ToolCall, ToolReply
 from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
 from .loop import LoopResponse, MainLoop, MainLoopConfig
+from .loop_result import LoopResult, Retries
 from .redaction import redact
 from .snapshots import create_snapshot, release_snapshot, restore_snapshot
 from .tracker import PendingToolTracker
@@ -62,6 +63,7 @@ __all__ = [
     "PromptExecuted",
     "PromptRendered",
     "ReducerError",
+    "Retries",
     "RollbackError",
     "RunContext",
     "Session",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from ..crash_log import log_crash
 from ..prompt.policy import notify_policies
 from ..results import ToolResult
 from ..session import Session
@@ -62,7 +63,7 @@ def broken(error: BaseException, ran: Ran, run: Run) -> Ran:
     """The end of a call whose result could not be completed."""
     if not isinstance(error, Exception):
         return stopped(error, ran)
-    logger.error("A call succeeded but could not be completed", exc_info=error, extra=run.log_extra)
+    log_crash(logger, "A call succeeded but could not be completed", error, run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error, ran.raises)
 
 

@@ -1,204 +1,249 @@
-"""Many requests, one after another or several at a time: what came of each, and a line that says how far it is."""
+"""Many requests, one after another or several at a time; each result is handed over as soon as it is there."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from operator import length_hint
-from time import monotonic
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar, final
+from time import monotonic, sleep
+from typing import Any, Final, Generic, TypeVar, cast, final
 
+from ..errors import EndlessRequestsError
 from ..kept_loop import run_to_end, running_loop
-from ..session import Session
+from .background_loop import BackgroundLoop
+from .batch_progress import ProgressCounter, ProgressTold
+from .loop_result import NO_RETRIES, Attempts, LoopResult, Retries
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
-_logger = logging.getLogger(__name__)
+MAX_UNCOUNTED = 100_000
+"""How many results of an iterable without a length are collected, unless the caller says otherwise."""
 
-
-@final
-@dataclass(slots=True)
-class LoopResult(Generic[RequestT, ResponseT]):
-    """What came of one request.
-
-    Attributes:
-        response: the answer; None when there is an error.
-        session: what the request left behind, also when it failed; None when `prepare` did.
-        error: why there is no answer.
-        duration: seconds it took.
-    """
-
-    request: RequestT
-    response: ResponseT | None = None
-    session: Session | None = field(default=None, repr=False)
-    error: Exception | None = None
-    duration: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is an answer."""
-        return self.error is None
-
-
-class LoopProgress(NamedTuple):
-    """How far a run is. `total` is None when the requests cannot be counted; `last` is what has just ended."""
-
-    done: int
-    failed: int
-    running: int
-    total: int | None
-    last: LoopResult[Any, Any]
-
-    def __str__(self) -> str:
-        of = "" if self.total is None else f" of {self.total}"
-        failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done}{of} done{failed}" + (f", {self.running} running" if self.running else "")
-
-
-ProgressTold = Callable[[LoopProgress], object]
-Answer = Callable[[LoopResult[RequestT, ResponseT]], None]
-AwaitedAnswer = Callable[[LoopResult[RequestT, ResponseT]], Awaitable[None]]
-
-
-def run_in_order(
-    answer: Answer[RequestT, ResponseT], requests: Iterable[RequestT], progress: ProgressTold | bool | None
-) -> list[LoopResult[RequestT, ResponseT]]:
-    """One after another, in this thread."""
-    with _Counter(requests, progress) as counter:
-        results: list[LoopResult[RequestT, ResponseT]] = []
-        for request in requests:
-            result = counter.begin(LoopResult[RequestT, ResponseT](request))
-            results.append(result)
-            try:
-                answer(result)
-            except Exception as error:  # noqa: BLE001 - whatever ends one request must not end the others
-                result.error = error
-            counter.end(result)
-        return results
-
-
-def run_concurrently(
-    answer: AwaitedAnswer[RequestT, ResponseT],
-    requests: Iterable[RequestT],
-    concurrency: int,
-    progress: ProgressTold | bool | None,
-) -> list[LoopResult[RequestT, ResponseT]]:
-    """Several at a time, in an event loop of this thread; it must not have one already."""
-    if running_loop() is not None:
-        raise RuntimeError("run() would block the event loop it is called in; use `await loop.arun(...)`.")
-    return run_to_end(gathered(answer, requests, concurrency, progress))
-
-
-async def gathered(
-    answer: AwaitedAnswer[RequestT, ResponseT],
-    requests: Iterable[RequestT],
-    concurrency: int,
-    progress: ProgressTold | bool | None,
-) -> list[LoopResult[RequestT, ResponseT]]:
-    """Several at a time; cancelling it cancels those that run and waits until they have ended."""
-    if concurrency < 1:
-        raise ValueError(f"concurrency must be 1 or more, got {concurrency}.")
-    with _Counter(requests, progress) as counter:
-        results: list[LoopResult[RequestT, ResponseT]] = []
-        running: set[asyncio.Task[None]] = set()
-
-        async def one(result: LoopResult[RequestT, ResponseT]) -> None:
-            try:
-                await answer(result)
-            except Exception as error:  # noqa: BLE001 - as above
-                result.error = error
-            counter.end(result)
-
-        try:
-            for request in requests:
-                result = counter.begin(LoopResult[RequestT, ResponseT](request))
-                results.append(result)
-                running.add(asyncio.create_task(one(result)))
-                if len(running) >= concurrency:
-                    running = await _room(running)
-            while running:
-                running = await _room(running)
-        except BaseException:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            raise
-        return results
-
-
+_END: Final = object()
 _WAKE = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
 
 
-async def _room(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    done, pending = set[asyncio.Task[None]](), running
+@final
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[RequestT, ResponseT]):
+    """Requests and what answers them.
+
+    Attributes:
+        answer: fills in the result of its request, or raises; for plain code.
+        aanswer: the same for async code.
+    """
+
+    answer: Callable[[LoopResult[RequestT, ResponseT]], None]
+    aanswer: Callable[[LoopResult[RequestT, ResponseT]], Awaitable[None]]
+    requests: Iterable[RequestT] | AsyncIterable[RequestT]
+    concurrency: int
+    progress: ProgressTold | bool | None
+    retries: Retries | None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ValueError(f"concurrency must be 1 or more, got {self.concurrency}.")
+
+    # All results, in the order of the requests.
+
+    def collect(self, limit: int | None) -> list[LoopResult[RequestT, ResponseT]]:
+        """Run all of them; with a concurrency above 1 in an event loop of this thread, which must not have one."""
+        if self.concurrency == 1:
+            collected = _Collected[RequestT, ResponseT](self.requests, limit)
+            for result in self.in_order():
+                collected.add(result)
+            return collected.results()
+        refuse_in_event_loop("run()", "await loop.arun(...)")
+        return run_to_end(self.acollect(limit))
+
+    async def acollect(self, limit: int | None) -> list[LoopResult[RequestT, ResponseT]]:
+        """Run all of them; cancelling it cancels those that run and waits until they have ended."""
+        collected = _Collected[RequestT, ResponseT](self.requests, limit)
+        async with aclosing(self.numbered()) as results:
+            async for number, result in results:
+                collected.add(result, number)
+        return collected.results()
+
+    # One result after the other.
+
+    def in_order(self) -> Generator[LoopResult[RequestT, ResponseT], None, None]:
+        """One after another, in this thread: a request begins when the result before it was taken."""
+        with ProgressCounter(self.requests, self.progress) as counter:
+            for request in _plain(self.requests):
+                result = LoopResult[RequestT, ResponseT](request)
+                counter.begin()
+                self._try(result)
+                counter.end(result)
+                yield result
+
+    def in_background(self) -> Generator[LoopResult[RequestT, ResponseT], None, None]:
+        """Several at a time, in a thread of its own, so that they go on while a result is being handled.
+
+        The requests are taken in this thread. Closing the iterator, and Ctrl-C, cancel those that run and wait until
+        they have ended.
+        """
+        source = iter(_plain(self.requests))
+        more = True
+        with ProgressCounter(self.requests, self.progress) as counter, BackgroundLoop(_WAKE) as background:
+            while True:
+                while more and background.running < self.concurrency and not background.has_ended():
+                    request = next(source, _END)
+                    more = request is not _END
+                    if more:
+                        counter.begin()
+                        background.start(partial(self._finished, LoopResult(cast("RequestT", request))))
+                if not background.running:
+                    return
+                result = background.next_ended()
+                counter.end(result)
+                yield result
+
+    async def as_they_come(self) -> AsyncGenerator[LoopResult[RequestT, ResponseT], None]:
+        """Several at a time, in the event loop that runs; closing the iterator cancels those that run."""
+        async with aclosing(self.numbered()) as results:
+            async for _, result in results:
+                yield result
+
+    async def numbered(self) -> AsyncGenerator[tuple[int, LoopResult[RequestT, ResponseT]], None]:
+        """As above, each with its place among the requests."""
+        source = _Source(self.requests)
+        running: dict[asyncio.Task[LoopResult[RequestT, ResponseT]], int] = {}
+        taking: asyncio.Task[Any] | None = None
+        numbers = itertools.count()
+        with ProgressCounter(self.requests, self.progress) as counter:
+            try:
+                while True:
+                    # A source may make us wait as well: then what has ended meanwhile is handed over.
+                    if taking is None and not source.is_over and len(running) < self.concurrency:
+                        taking = asyncio.create_task(source.take())
+                    if taking is None and not running:
+                        return
+                    done = await _first({*running} if taking is None else {*running, taking})
+                    if taking in done:
+                        request = taking.result()
+                        taking = None
+                        if request is not _END:
+                            counter.begin()
+                            task = asyncio.create_task(self._finished(LoopResult(request)))
+                            running[task] = next(numbers)
+                    for task in done & running.keys():
+                        number = running.pop(task)
+                        counter.end(task.result())
+                        yield number, task.result()
+            finally:
+                left: list[asyncio.Task[Any]] = [*running, *([] if taking is None else [taking])]
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+
+    # One request.
+
+    def _try(self, result: LoopResult[RequestT, ResponseT]) -> None:
+        began, attempts = monotonic(), Attempts(self.retries or NO_RETRIES)
+        while True:
+            try:
+                self.answer(result)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever ends one request must not end the others
+                delay = attempts.failed(result, error)
+            if delay is None:
+                break
+            sleep(delay)
+        result.duration = monotonic() - began
+
+    async def _finished(self, result: LoopResult[RequestT, ResponseT]) -> LoopResult[RequestT, ResponseT]:
+        began, attempts = monotonic(), Attempts(self.retries or NO_RETRIES)
+        while True:
+            try:
+                await self.aanswer(result)
+                break
+            except Exception as error:  # noqa: BLE001 - as above
+                delay = attempts.failed(result, error)
+            if delay is None:
+                break
+            await asyncio.sleep(delay)
+        result.duration = monotonic() - began
+        return result
+
+
+def refuse_in_event_loop(what: str, instead: str) -> None:
+    """RuntimeError in a thread whose event loop is running: it would stand still."""
+    if running_loop() is not None:
+        raise RuntimeError(f"{what} would block the event loop it is called in; use `{instead}`.")
+
+
+@final
+class _Collected(Generic[RequestT, ResponseT]):
+    """Results by their place; refuses to collect for ever."""
+
+    def __init__(self, requests: object, limit: int | None) -> None:
+        if _is_endless(requests):
+            raise ValueError(
+                f"run() collects all results, and {type(requests).__name__} never ends; use stream_results(), "
+                "or take a part of it with itertools.islice()."
+            )
+        counted = length_hint(requests, 0) > 0
+        self._limit = MAX_UNCOUNTED if limit is None and not counted else limit
+        self._results: dict[int, LoopResult[RequestT, ResponseT]] = {}
+
+    def add(self, result: LoopResult[RequestT, ResponseT], number: int | None = None) -> None:
+        self._results[len(self._results) if number is None else number] = result
+        if self._limit is not None and len(self._results) > self._limit:
+            raise EndlessRequestsError(
+                f"run() has collected {len(self._results):,} results, and the requests have not ended. They are in "
+                "`results` of this error. Use stream_results(), or allow more with max_requests=.",
+                results=self.results(),
+            )
+
+    def results(self) -> list[LoopResult[RequestT, ResponseT]]:
+        return [self._results[number] for number in sorted(self._results)]
+
+
+def _is_endless(requests: object) -> bool:
+    """Whether an iterator of the standard library says of itself that it never ends."""
+    if isinstance(requests, itertools.repeat):
+        return length_hint(cast("object", requests), -1) < 0
+    return isinstance(requests, itertools.count | itertools.cycle)
+
+
+def _plain(requests: Iterable[RequestT] | AsyncIterable[RequestT]) -> Iterable[RequestT]:
+    if not isinstance(requests, Iterable):
+        raise TypeError(f"{type(requests).__name__} is asynchronous; use arun() or astream_results().")
+    return requests
+
+
+@final
+class _Source(Generic[RequestT]):
+    """Takes requests one at a time, from a plain or an asynchronous iterable."""
+
+    def __init__(self, requests: Iterable[RequestT] | AsyncIterable[RequestT]) -> None:
+        self._later = aiter(requests) if isinstance(requests, AsyncIterable) else None
+        self._now = None if isinstance(requests, AsyncIterable) else iter(requests)
+        self.is_over = False
+
+    async def take(self) -> RequestT | object:
+        """The next request, `_END` after the last."""
+        if self._now is not None:
+            taken: RequestT | object = next(self._now, _END)
+        else:
+            taken = await anext(cast("AsyncIterator[RequestT]", self._later), _END)
+        self.is_over = taken is _END
+        return taken
+
+
+async def _first(tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    done = set[asyncio.Task[Any]]()
     while not done:
         # Woken now and then: a signal that comes just before the loop begins to wait does not end the waiting, so its
         # handler would run only when something else happens.
-        done, pending = await asyncio.wait(running, timeout=_WAKE, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return pending
+        done, _ = await asyncio.wait(tasks, timeout=_WAKE, return_when=asyncio.FIRST_COMPLETED)
+    return done
 
 
-@final
-class _Counter:
-    """Counts the requests of a run and tells whoever wants to know."""
-
-    def __init__(self, requests: Iterable[Any], progress: ProgressTold | bool | None) -> None:
-        self._total = length_hint(requests, 0) or None if not isinstance(requests, Iterator) else None
-        self._done = self._failed = self._running = 0
-        self._line = _Line(sys.stderr) if progress is True or (progress is None and sys.stderr.isatty()) else None
-        self._told = progress if callable(progress) else self._line
-        self._began: dict[int, float] = {}
-
-    def begin(self, result: LoopResult[RequestT, ResponseT]) -> LoopResult[RequestT, ResponseT]:
-        self._running += 1
-        self._began[id(result)] = monotonic()
-        return result
-
-    def end(self, result: LoopResult[Any, Any]) -> None:
-        result.duration = monotonic() - self._began.pop(id(result))
-        self._running -= 1
-        self._done += 1
-        self._failed += not result.ok
-        if self._told is None:
-            return
-        try:
-            self._told(LoopProgress(self._done, self._failed, self._running, self._total, result))
-        except Exception:
-            _logger.exception("The function that is told of progress raised")
-
-    def __enter__(self) -> _Counter:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._line is not None:
-            self._line.end()
-
-
-@final
-class _Line:
-    """One line of a terminal, written over again and again."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._width = 0
-
-    def __call__(self, progress: LoopProgress) -> None:
-        text = str(progress)
-        self._stream.write("\r" + text.ljust(self._width))
-        self._stream.flush()
-        self._width = len(text)
-
-    def end(self) -> None:
-        if self._width:
-            self._stream.write("\n")
-            self._stream.flush()
-
-
-__all__ = ["LoopProgress", "LoopResult", "ProgressTold", "gathered", "run_concurrently", "run_in_order"]
+__all__ = ["MAX_UNCOUNTED", "Batch", "refuse_in_event_loop"]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, cast
 
+from ..crash_log import log_crash
 from ..deadlines import Deadline
 from ..errors import (
     DeadlineExceededError,
@@ -144,7 +145,7 @@ def unopened(error: BaseException, admitted: Admitted, run: Run) -> Ran:
     if not isinstance(error, Exception):
         return interrupted(error)
     name = admitted.tool.name
-    logger.error("A read-only call of %s could not be settled", name, exc_info=error, extra=run.log_extra)
+    log_crash(logger, f"A read-only call of {name} could not be settled", error, run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 
@@ -160,7 +161,7 @@ def _ended(result: Any, tool: Tool[Any, Any], run: Run) -> Ran:
 
 
 def _unexpected(error: Exception, tool: Tool[Any, Any], run: Run) -> Ran:
-    logger.error("Tool %s raised", tool.name, exc_info=error, extra=run.log_extra)
+    log_crash(logger, f"Tool {tool.name} raised", error, run.log_extra)
     return Ran(ToolResult.error(internal_error(error, run)), "crashed", error)
 
 

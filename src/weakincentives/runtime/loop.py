@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -19,8 +19,10 @@ from ..prompt.protocols import ProviderAdapterProtocol
 from ..prompt.section import Section
 from ..run_context import Heartbeat, RunContext
 from ..session import Dispatcher, InProcessDispatcher, Session
-from .batch import LoopResult, ProgressTold, gathered, run_concurrently, run_in_order
+from .batch import Batch, refuse_in_event_loop
+from .batch_progress import ProgressTold
 from .ledger import Ledger
+from .loop_result import LoopResult, Retries
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
@@ -179,40 +181,109 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         return await self._aevaluate(prepared), prepared.session
 
     def run(
-        self, requests: Iterable[RequestT], *, concurrency: int = 1, progress: ProgressTold | bool | None = None
+        self,
+        requests: Iterable[RequestT],
+        *,
+        concurrency: int = 1,
+        progress: ProgressTold | bool | None = None,
+        retries: Retries | None = None,
+        max_requests: int | None = None,
     ) -> list[LoopResult[RequestT, LoopResponse[OutputT]]]:
         """Answer many requests, up to `concurrency` at a time; the results are in the order of the requests.
 
-        A request that fails has its error in its result and stops no other. Requests are taken as there is room for
-        them. `progress` shows a line on the terminal (True; None does when there is one), or is called with a
-        `LoopProgress` whenever a request is over.
+        A request that fails has its error in its result and stops no other; `retries` says which are tried again.
+        Requests are taken as there is room for them. `progress` shows a line on the terminal (True; None does when
+        there is one), or is called with a `LoopProgress` whenever a request is over.
+
+        All results are kept, so the requests must end: `ValueError` for an iterator known to be endless. One whose
+        length is not known may give `max_requests`, by default 100,000; then `EndlessRequestsError` is raised, with
+        the results so far. `stream_results` has no such limit.
 
         Ctrl-C undoes every call that is running, answers all that are open, and passes on. With a concurrency above 1
         the requests share an event loop in this thread, and handlers run in threads of their own, so that they overlap
         and can be given up on; for that, a request without a deadline has one of a day.
         """
-        if concurrency == 1:
-            return run_in_order(self._answer, requests, progress)
-        return run_concurrently(self._aanswer, requests, concurrency, progress)
+        return self._batch(requests, concurrency, progress, retries).collect(max_requests)
 
     async def arun(
-        self, requests: Iterable[RequestT], *, concurrency: int = 8, progress: ProgressTold | bool | None = None
+        self,
+        requests: Iterable[RequestT] | AsyncIterable[RequestT],
+        *,
+        concurrency: int = 8,
+        progress: ProgressTold | bool | None = None,
+        retries: Retries | None = None,
+        max_requests: int | None = None,
     ) -> list[LoopResult[RequestT, LoopResponse[OutputT]]]:
         """Like `run`, for async code. Cancelling it cancels the requests that are running."""
-        return await gathered(self._aanswer, requests, concurrency, progress)
+        return await self._batch(requests, concurrency, progress, retries).acollect(max_requests)
+
+    def stream_results(
+        self,
+        requests: Iterable[RequestT],
+        *,
+        concurrency: int = 1,
+        progress: ProgressTold | bool | None = False,
+        retries: Retries | None = None,
+    ) -> Generator[LoopResult[RequestT, LoopResponse[OutputT]], None, None]:
+        """Answer many requests and give each result as soon as it is there; nothing is kept.
+
+        The requests may be endless: one is taken when there is room, and those that are over and not yet taken from
+        here count as running. With a concurrency of 1 everything happens in this thread, one request for each
+        result. Above that requests are taken in this thread and answered in another, so they go on while you handle a
+        result; `prepare` and reducers run there. A source that blocks holds results back: `astream_results` over an
+        asynchronous source does not.
+
+        Closing the generator, leaving a `for` loop that is its only owner, and Ctrl-C cancel what is running: every
+        such call is undone and recorded.
+        """
+        batch = self._batch(requests, concurrency, progress, retries)
+        if concurrency == 1:
+            return batch.in_order()
+        refuse_in_event_loop("stream_results()", "async for result in loop.astream_results(...)")
+        return batch.in_background()
+
+    def astream_results(
+        self,
+        requests: Iterable[RequestT] | AsyncIterable[RequestT],
+        *,
+        concurrency: int = 8,
+        progress: ProgressTold | bool | None = False,
+        retries: Retries | None = None,
+    ) -> AsyncGenerator[LoopResult[RequestT, LoopResponse[OutputT]], None]:
+        """Like `stream_results`, for async code: `async for result in loop.astream_results(...)`.
+
+        The requests share the event loop that runs. Use `contextlib.aclosing` where the loop may be left early: an
+        asynchronous generator that is only dropped is closed some time later.
+        """
+        return self._batch(requests, concurrency, progress, retries).as_they_come()
 
     # Inside.
 
+    def _batch(
+        self,
+        requests: Iterable[RequestT] | AsyncIterable[RequestT],
+        concurrency: int,
+        progress: ProgressTold | bool | None,
+        retries: Retries | None,
+    ) -> Batch[RequestT, LoopResponse[OutputT]]:
+        return Batch(self._answer, self._aanswer, requests, concurrency, progress, retries)
+
     def _answer(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> None:
-        prepared = self._prepare(result.request)
-        result.session = prepared.session
-        result.response = self._evaluate(prepared)
+        result.response = self._evaluate(self._prepare_for(result))
 
     async def _aanswer(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> None:
         deadline = _A_DAY if self.config.deadline is None else None
-        prepared = self._prepare(result.request, deadline=deadline)
+        result.response = await self._aevaluate(self._prepare_for(result, deadline))
+
+    def _prepare_for(
+        self, result: LoopResult[RequestT, LoopResponse[OutputT]], deadline: timedelta | None = None
+    ) -> _Prepared:
+        """One attempt at a request of a batch; its ids are known before `prepare`, which may fail."""
+        prepared = self._prepare(result.request, deadline=deadline, run_context=result.run_context)
         result.session = prepared.session
-        result.response = await self._aevaluate(prepared)
+        result.run_context = replace(result.run_context, session_id=prepared.session.session_id)
+        prepared.options["run_context"] = result.run_context
+        return prepared
 
     def _evaluate(self, prepared: _Prepared) -> LoopResponse[OutputT]:
         prompt, session, options = prepared

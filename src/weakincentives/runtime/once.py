@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar, cast, final
 
+from ..crash_log import log_crash
 from ..errors import LeaseLostError, LedgerError, SchemaError
 from ..prompt.handlers import read_handler
 from ..results import ToolResult
@@ -84,7 +85,7 @@ class Once:
                     return None
             return await self._claim(asked)
         except LedgerError as error:
-            logger.exception("The ledger cannot be used", extra=self._run.log_extra)
+            log_crash(logger, "The ledger cannot be used", error, self._run.log_extra)
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
             return Ran(ToolResult.error(text), "crashed", error)
         except Exception as error:  # noqa: BLE001 - key functions are users' code
@@ -94,7 +95,7 @@ class Once:
 
     def _no_key(self, error: Exception) -> Ran:
         name = self._admitted.tool.name
-        logger.error("No key for a call of %s", name, exc_info=error, extra=self._run.log_extra)
+        log_crash(logger, f"No key for a call of {name}", error, self._run.log_extra)
         if isinstance(error, SchemaError) and self._config.key_fn is None:
             return Ran(ToolResult.error(no_key_text(name, error)), "invalid", error)
         return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
@@ -194,7 +195,7 @@ class Once:
             await self._in_ledger(lambda: held.doubt(_storable(f"the lookup {why}")))
             if not isinstance(error, Exception):
                 raise
-            logger.exception("Looking up the outcome of %s failed", held.key, extra=self._run.log_extra)
+            log_crash(logger, f"Looking up the outcome of {held.key} failed", error, self._run.log_extra)
             return Ran(
                 ToolResult.error(unknown_text(name, "it could not be looked up", self._config)), "unknown", error
             )
@@ -268,10 +269,9 @@ class Once:
                 await self._in_ledger(held.forget)
                 return ran
             return await self._doubted(held, ran, savepoint)
-        except Exception:  # a ledger that cannot be used; it is no reason to undo what happened
-            logger.exception(
-                "How %s ended could not be recorded; it will count as unknown", held.key, extra=self._run.log_extra
-            )
+        except Exception as error:  # noqa: BLE001 - a ledger that cannot be used is no reason to undo what happened
+            what = f"How {held.key} ended could not be recorded; it will count as unknown"
+            log_crash(logger, what, error, self._run.log_extra)
             return ran
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
@@ -313,7 +313,8 @@ class Once:
         try:
             await self._in_ledger(lambda: held.finish(stored, self._config.ttl))
         except LeaseLostError as error:
-            logger.exception("%s took longer than its lease, and was taken over", held.key, extra=self._run.log_extra)
+            what = f"{held.key} took longer than its lease, and was taken over"
+            log_crash(logger, what, error, self._run.log_extra)
             why = "it took longer than its lease, and somebody else took it over"
             return self._unknown(why, error)
         return ran

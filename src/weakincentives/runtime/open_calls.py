@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from ..crash_log import log_crash
 from ..errors import ReducerError
 from ..prompt.history import recorded_call
 from .answers import answer_of
@@ -73,8 +74,8 @@ def _unknown(call: ToolCall, run: Run) -> Refused:
 def _route(reply: ToolReply, run: Run) -> None:
     try:
         run.session.route(reply.result.value)
-    except ReducerError:  # the effect has happened all the same
-        logger.exception("A reducer failed on a recalled result", extra=run.log_extra)
+    except ReducerError as error:  # the effect has happened all the same
+        log_crash(logger, "A reducer failed on a recalled result", error, run.log_extra)
 
 
 __all__ = ["answer_open_call", "decline"]

@@ -8,6 +8,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
+from ..crash_log import log_crash
 from ..errors import RollbackError
 from ..fence import Owner
 from ..filesystem import FileChanges
@@ -104,8 +105,8 @@ def _attempt(
     for _ in range(2):
         try:
             step()
-        except Exception as error:  # participants are users' code
-            logger.exception("The %s could not be restored", name, extra=log_extra)
+        except Exception as error:  # noqa: BLE001 - participants are users' code
+            log_crash(logger, f"The {name} could not be restored", error, log_extra)
             causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error
             return interrupt
         except BaseException as error:  # noqa: BLE001 - raised when the round is over
@@ -126,8 +127,8 @@ def release_parts(parts: Parts, log_extra: LogExtra = None) -> None:
             continue
         try:
             release(taken)
-        except Exception:  # participants are users' code; what is released is not needed any more
-            logger.exception("A snapshot of %s could not be released", type(part).__name__, extra=log_extra)
+        except Exception as error:  # noqa: BLE001 - users' code; what is released is not needed any more
+            log_crash(logger, f"A snapshot of {type(part).__name__} could not be released", error, log_extra)
         except BaseException as error:  # noqa: BLE001 - raised when the round is over
             interrupt = error if interrupt is None else interrupt
     if interrupt is not None:
@@ -143,8 +144,8 @@ def file_changes(parts: Parts, log_extra: LogExtra) -> FileChanges | None:
             continue
         try:
             changed = changes(taken)
-        except Exception:  # participants are users' code, and this is only for the log
-            logger.exception("The changes of %s could not be told", type(part).__name__, extra=log_extra)
+        except Exception as error:  # noqa: BLE001 - participants are users' code, and this is only for the log
+            log_crash(logger, f"The changes of {type(part).__name__} could not be told", error, log_extra)
             continue
         if isinstance(changed, FileChanges) and changed:
             found = changed if found is None else FileChanges(

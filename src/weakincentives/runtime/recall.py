@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from ..crash_log import log_crash
 from ..prompt.events import Outcome, ToolInvoked
 from ..prompt.tool import Tool
 from ..results import ToolResult
@@ -60,8 +61,8 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
             return _unknown(call, running_text(tool.name))
         entry = _find(asked, request, run)
         return None if entry is None else _answer(call, tool, entry, run)
-    except Exception:  # a ledger that cannot be used
-        logger.exception("The ledger cannot be read", extra=run.log_extra)
+    except Exception as error:  # noqa: BLE001 - a ledger that cannot be used
+        log_crash(logger, "The ledger cannot be read", error, run.log_extra)
         return _in_doubt(call, tool, "the ledger cannot be read")
 
 
@@ -103,8 +104,8 @@ def _answer(call: ToolCall, tool: Tool[Any, Any], entry: LedgerEntry, run: Run) 
 def _reply(call: ToolCall, tool: Tool[Any, Any], result: ToolResult[Any], outcome: Outcome, run: Run) -> ToolReply:
     try:
         text = result.render()
-    except Exception:  # values are users' code, and so is their render()
-        logger.exception("A recalled result of %s cannot be rendered", tool.name, extra=run.log_extra)
+    except Exception as error:  # noqa: BLE001 - values are users' code, and so is their render()
+        log_crash(logger, f"A recalled result of {tool.name} cannot be rendered", error, run.log_extra)
         text = result.message
     return ToolReply(call.id, run.cuts.capped(call.id, text, tool.max_result_chars), result, outcome)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ..crash_log import ids_text, log_crash
 from ..errors import JournalError, ReducerError, RollbackError, SessionBusyError, StaleCallError
 from ..fence import Guard
 from ..prompt.changes import NO_CHANGES, Changes
@@ -72,7 +73,15 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
     result, outcome, _, raises = ran
     if raises is not None:
         raise raises
+    if logger.isEnabledFor(logging.INFO) and outcome in KEPT:
+        _log_success(event, run)
     return make(ToolReply, (call.id, text, result, outcome, outcome in UNEXPECTED, False))
+
+
+def _log_success(event: ToolInvoked, run: Run) -> None:
+    how = "succeeded" if event.outcome == "succeeded" else "was answered with an earlier result"
+    text = "Call of %s %s in %.1f ms%s"
+    logger.info(text, event.tool_name, how, event.duration * 1000, ids_text(run.log_extra), extra=run.log_extra)
 
 
 async def conclude(
@@ -126,7 +135,7 @@ def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoin
     if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
         return conclude_now(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
     if isinstance(error, Exception):
-        logger.error("A call of %s could not be carried out", call.name, exc_info=error, extra=run.log_extra)
+        log_crash(logger, f"A call of {call.name} could not be carried out", error, run.log_extra)
         return conclude_now(call, Refused("crashed", internal_error(error, run), params=params), run)
     conclude_now(call, Refused("cancelled", "The call was interrupted.", params=params), run)
     raise error
@@ -134,7 +143,7 @@ def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoin
 
 def _untold(error: BaseException, run: Run) -> BaseException:
     if isinstance(error, Exception):
-        logger.error("An event could not be dispatched", exc_info=error, extra=run.log_extra)
+        log_crash(logger, "An event could not be dispatched", error, run.log_extra)
     return error
 
 
@@ -237,7 +246,7 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
             log.append(event)
         if not isinstance(error, ReducerError):
             raise
-        logger.exception("A reducer failed on ToolInvoked", extra=run.log_extra)
+        log_crash(logger, "A reducer failed on ToolInvoked", error, run.log_extra)
     if savepoint is not None and savepoint.owner.around is not None and event.success:
         keep_inside(savepoint, event)
 

@@ -9,7 +9,9 @@ from inspect import iscoroutinefunction
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar, final, runtime_checkable
 
+from ..crash_log import log_crash
 from ..errors import DispatchError
+from ..run_context import RunContext
 
 E = TypeVar("E")
 
@@ -161,8 +163,11 @@ class InProcessDispatcher:
         for handler in handlers:
             try:
                 handler(event)
-            except Exception as error:  # subscribers are foreign code
-                _logger.exception("Subscriber %s failed on %s", _name(handler), type(event).__qualname__)
+            except Exception as error:  # noqa: BLE001 - subscribers are foreign code
+                context = getattr(event, "run_context", None)
+                extra = context.log_extra() if isinstance(context, RunContext) else None
+                what = f"Subscriber {_name(handler)} failed on {type(event).__qualname__}"
+                log_crash(_logger, what, error, extra)
                 errors.append((handler, error))
             else:
                 handled.append(handler)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..output import show
+from ..output import Subcommands, show
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("check", help="validate an agent and try the examples of its tools")
     parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")

@@ -8,7 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..output import show, show_error
+from ..models import add_model_arguments, check_base_url
+from ..output import Subcommands, show, show_error
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -41,16 +42,11 @@ _NEXT = (
 )
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("demo", help="watch an agent repair a project, offline")
     parser.add_argument("subject", nargs="?", choices=list(SUBJECTS), default="maintenance", help="what to show")
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        default="scripted",
-        help="scripted (default), openai:NAME, anthropic:NAME, litellm:NAME, local",
-    )
+    add_model_arguments(parser, default="scripted")
     parser.add_argument("--plain", action="store_true", help="no colours")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--svg", metavar="FILE", help="draw the trace into a picture instead")
@@ -59,13 +55,15 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> int:
     """Show one subject; 1 when a demonstration does not end as it should."""
+    check_base_url(arguments.model, arguments.base_url)
     if arguments.subject != "maintenance":
         return _show(arguments.subject)
     from ..traces import make_trace  # noqa: PLC0415 - see `main.build_parser`
 
     if arguments.svg:
         return _draw(arguments)
-    return _maintain(arguments.model, make_trace(plain=arguments.plain, as_json=arguments.json), _NEXT)
+    trace = make_trace(plain=arguments.plain, as_json=arguments.json)
+    return _maintain(arguments, trace, _NEXT)
 
 
 def _show(subject: str) -> int:
@@ -80,12 +78,12 @@ def _show(subject: str) -> int:
     return 0
 
 
-def _maintain(model: str, trace: Trace, closing: Iterable[str]) -> int:
+def _maintain(arguments: argparse.Namespace, trace: Trace, closing: Iterable[str]) -> int:
     from contextlib import ExitStack  # noqa: PLC0415
     from time import monotonic  # noqa: PLC0415
 
     with ExitStack() as stack:
-        title, intro, play = _job(model, stack)
+        title, intro, play = _job(arguments.model, arguments.base_url, stack)
         began = monotonic()
         trace.heading(title, intro)
         played = play(trace.event)
@@ -97,7 +95,7 @@ def _maintain(model: str, trace: Trace, closing: Iterable[str]) -> int:
     return 0 if played.ok else 1
 
 
-def _job(model: str, stack: ExitStack) -> tuple[str, str, Callable[[OnEvent], Played]]:
+def _job(model: str, base_url: str | None, stack: ExitStack) -> tuple[str, str, Callable[[OnEvent], Played]]:
     """What is shown with the model: small ones get an errand."""
     from ..._demo import errand, maintenance  # noqa: PLC0415
     from ..models import make_adapter  # noqa: PLC0415
@@ -106,7 +104,9 @@ def _job(model: str, stack: ExitStack) -> tuple[str, str, Callable[[OnEvent], Pl
     if model == "scripted":
         return title, _INTRO, lambda on_event: maintenance.play(None, on_event)
     small = model.partition(":")[0] == "local"
-    adapter = make_adapter(model, **({"max_calls": 4, "max_turns": errand.MAX_TURNS} if small else {}))
+    adapter = make_adapter(
+        model, base_url=base_url, **({"max_calls": 4, "max_turns": errand.MAX_TURNS} if small else {})
+    )
     if hasattr(adapter, "close"):
         stack.callback(adapter.close)
     if small:
@@ -124,7 +124,7 @@ def _draw(arguments: argparse.Namespace) -> int:
     if not Path(arguments.svg).parent.is_dir() or Path(arguments.svg).is_dir():
         raise WrongUseError(f"--svg: {arguments.svg} cannot be written; name a file in a directory that exists")
     trace = RichTrace(recording=True)
-    code = _maintain(arguments.model, trace, ())
+    code = _maintain(arguments, trace, ())
     Path(arguments.svg).write_text(trace.svg("wink demo"), encoding="utf-8")
     show(f"wink demo: drawn into {arguments.svg}")
     return code

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..output import show, show_error
+from ..output import Subcommands, show
+from ..usage import FailedError, WrongUseError
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("digest", help="print an outline of a workspace, as a model would read it")
     parser.add_argument("directory", metavar="DIR", nargs="?", default=".", help="the workspace (default: here)")
@@ -17,22 +18,19 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the digest; 1 when the directory cannot be read, 2 for one that is not there or a senseless limit."""
+    """Print the digest. `WrongUseError` for a directory that is not there and for a senseless limit."""
     from ...contrib.tools.digest import DigestConfig, build_digest  # noqa: PLC0415 - see `main.build_parser`
     from ...errors import PromptValidationError  # noqa: PLC0415
-    from ..usage import WrongUseError  # noqa: PLC0415
 
     try:
         config = DigestConfig(max_chars=arguments.max_chars)
     except PromptValidationError:
-        show_error("wink digest: --max-chars must be 200 or more")
-        return 2
+        raise WrongUseError("--max-chars must be 200 or more") from None
     if not Path(arguments.directory).is_dir():
         raise WrongUseError(f"there is no directory {arguments.directory}")
     try:
         digest = build_digest(arguments.directory, config=config)
     except OSError as error:
-        show_error(f"wink digest: {arguments.directory}: {error.strerror or error}")
-        return 1
+        raise FailedError(f"{arguments.directory}: {error.strerror or error}") from None
     show(f"{digest.summary}\n\n{digest.body}")
     return 0

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..output import show, show_error, show_json
+from ..output import Subcommands, show, show_json
+from ..usage import FailedError, WrongUseError
 
 if TYPE_CHECKING:
     from ...runtime.ledger import EffectId, Ledger, LedgerEntry
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("ledger", help="list the effects of an effect ledger, settle unknown ones")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions = parser.add_commands("action")
     where = "the ledger's file, or the DSN of a PostgreSQL database"
 
     listing = actions.add_parser("list", help="show calls, oldest first")
@@ -39,12 +40,12 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """Print the rows; 1 when the ledger cannot be used."""
+    """Print the rows."""
     return _with_ledger(arguments, lambda ledger: _list(ledger, arguments))
 
 
 def run_resolve(arguments: argparse.Namespace) -> int:
-    """Settle one row; 1 when there is nothing to settle."""
+    """Settle one row; `FailedError` when there is nothing to settle."""
     return _with_ledger(arguments, lambda ledger: _resolve(ledger, arguments))
 
 
@@ -57,18 +58,19 @@ def _with_ledger(arguments: argparse.Namespace, step: Callable[[Ledger], int]) -
             return step(ledger)
         finally:
             ledger.close()
-    except (LedgerError, ImportError) as error:
-        return _failed(str(error))
+    except ImportError as error:
+        raise WrongUseError(str(error)) from None
+    except LedgerError as error:
+        raise FailedError(str(error)) from None
 
 
 def _open(where: str) -> Ledger:
-    from ...errors import LedgerError  # noqa: PLC0415 - heavy, see main.build_parser
-    from ...runtime.ledger import PostgresEffectLedger, SqliteEffectLedger  # noqa: PLC0415
+    from ...runtime.ledger import PostgresEffectLedger, SqliteEffectLedger  # noqa: PLC0415 - heavy, see main.build_parser
 
     if where.startswith(("postgresql://", "postgres://")) or "=" in where.partition(" ")[0]:
         return PostgresEffectLedger(where)
     if not Path(where).is_file():
-        raise LedgerError(f"There is no file {where}.")
+        raise WrongUseError(f"there is no file {where}")
     return SqliteEffectLedger(where)
 
 
@@ -125,13 +127,13 @@ def _resolve(ledger: Ledger, arguments: argparse.Namespace) -> int:
         try:
             value = None if arguments.value is None else json.loads(arguments.value)
         except ValueError as error:
-            return _failed(f"--value is not JSON: {error}")
+            raise WrongUseError(f"--value is not valid JSON: {error}") from None
         result = ToolResult(arguments.message, value)
     found = _find(ledger, arguments.key)
     if len(found) != 1:
-        return _failed(_which(arguments.key, found))
+        raise WrongUseError(_which(arguments.key, found))
     if not ledger.resolve(found[0], result, force=arguments.force):
-        return _failed(f"{found[0].text} succeeded already: there is nothing to settle.")
+        raise FailedError(f"{found[0].text} succeeded already: there is nothing to settle")
     show(f"{found[0].text}: {'recorded as done' if arguments.done else 'may run again'}.")
     return 0
 
@@ -144,10 +146,5 @@ def _find(ledger: Ledger, key: str) -> list[EffectId]:
 
 def _which(key: str, found: list[EffectId]) -> str:
     if not found:
-        return f"There is no call {key}. `wink ledger list FILE` shows them."
-    return f"Several sessions have {key}. Name one: {', '.join(effect_id.text for effect_id in found)}"
-
-
-def _failed(text: str) -> int:
-    show_error(f"wink: {text}")
-    return 1
+        return f"there is no call {key}; `wink ledger list FILE` shows them"
+    return f"several sessions have {key}; name one: {', '.join(effect_id.text for effect_id in found)}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from time import monotonic
 
-from ..output import show, show_error
-from ..usage import WrongUseError
+from ..output import Subcommands, show, show_error
+from ..usage import FailedError, WrongUseError
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("sandbox", help="build the image that containers start from")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    actions = parser.add_commands("action")
     image = actions.add_parser("image", help="build a small local image with Python for podman, without any registry")
     image.add_argument("--name", metavar="NAME", help="of the image (default: localhost/wink-python:latest)")
     image.add_argument(
@@ -27,7 +27,7 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run_image(arguments: argparse.Namespace) -> int:
-    """Build the image; 1 when it could not be built."""
+    """Build the image; `FailedError` when it could not be built."""
     from ...contrib.podman.image import DEFAULT_IMAGE, build_image  # noqa: PLC0415 - `wink --help` stays quick
 
     name = arguments.name or DEFAULT_IMAGE
@@ -37,8 +37,7 @@ def run_image(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise WrongUseError(str(error)) from None
     except OSError as error:
-        show_error(f"wink sandbox image: {error}")
-        return 1
+        raise FailedError(str(error)) from None
     show(f"Built in {monotonic() - started:.0f} s: {name}" if built else f"Already there: {name}")
     return 0
 

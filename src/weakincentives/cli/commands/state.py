@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..output import LogFormatter, show, show_error, show_json, shown_line
-from ..usage import WrongUseError
+from ..output import LogFormatter, Subcommands, show, show_json, shown_line
+from ..usage import FailedError, WrongUseError
 
 if TYPE_CHECKING:
     from ...filesystem.kept_state import KeptState
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("state", help="list, clean or forget what is kept to undo changes of folders")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    actions = parser.add_commands("action")
 
     listing = _add(actions, "list", "show what is kept, for which folders", run_list)
     listing.add_argument("roots", metavar="ROOT", nargs="*", help="look beside and in these folders as well")
@@ -41,7 +41,7 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _add(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
+    actions: Subcommands,
     name: str,
     text: str,
     run: Callable[[argparse.Namespace], int],
@@ -58,20 +58,20 @@ def _add_yes(action: argparse.ArgumentParser) -> None:
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
-    """Run it; 1 and one message when it cannot be done."""
+    """Run it; `FailedError` when it cannot be done, `WrongUseError` when it names what is not there."""
     from ...filesystem.frames import RejectedError  # noqa: PLC0415 - `wink --help` stays quick
-    from ...filesystem.state_admin import StateAdminError  # noqa: PLC0415
+    from ...filesystem.state_admin import NotThereError, StateAdminError  # noqa: PLC0415
 
     try:
         return run(arguments)
     except BrokenPipeError:
         raise
     except RejectedError as error:
-        show_error(f"wink state {arguments.action}: what is there is not used, because {error}")
-        return 1
+        raise FailedError(f"what is there is not used, because {error}") from None
+    except NotThereError as error:
+        raise WrongUseError(str(error)) from None
     except (StateAdminError, OSError) as error:
-        show_error(f"wink state {arguments.action}: {error}")
-        return 1
+        raise FailedError(str(error)) from None
 
 
 # --- list
@@ -202,7 +202,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     from ...filesystem.state_admin import StateAdminError  # noqa: PLC0415 - as above
 
     if not Path(arguments.root).is_dir():
-        raise StateAdminError(f"{arguments.root} is not a directory")
+        raise WrongUseError(f"{arguments.root} is not a directory")
     done = 0
     for old in old_transactions(arguments.root, arguments.state_dir):
         show(f"{shown_line(old.path)} has a transaction that was left open. Whoever could write there could have made")

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import argparse
 
-from ..output import json_text, show, show_json
+from ..output import Subcommands, json_text, show, show_json
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("tools", help="print an agent's tools and their schemas")
     parser.add_argument("target", metavar="PATH_OR_MODULE[:NAME]", help="a MainLoop, PromptTemplate or Prompt")
-    parser.add_argument("--request", metavar="JSON", help="the request, where the tools depend on one; - reads it")
+    parser.add_argument("--request", metavar="JSON", help="the request, where the tools depend on it; - reads it")
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tools."""
-    from ...adapters.tool_spec import tool_spec  # noqa: PLC0415 - see `main.build_parser`
-    from ...errors import WinkError  # noqa: PLC0415
-    from ..loading import load  # noqa: PLC0415
-    from ..prompts import prompt_and_session  # noqa: PLC0415
+    """Print the tools. Where they depend on the request, `WrongUseError` asks for one."""
+    from ..loading import load  # noqa: PLC0415 - see `main.build_parser`
+    from ..offered import offered_tools  # noqa: PLC0415
     from ..requests import read_request  # noqa: PLC0415
-    from ..usage import WrongUseError  # noqa: PLC0415
 
-    prompt, session = prompt_and_session(load(arguments.target), read_request(arguments.request))
-    try:
-        specs = [tool_spec(tool) for tool in prompt.tools(session=session)]
-    except WinkError as error:
-        raise WrongUseError(f"{error} (give params with --request)") from None
+    prompt, specs = offered_tools(load(arguments.target), read_request(arguments.request))
     if arguments.json:
         show_json([spec._asdict() for spec in specs], indent=2)
         return 0

@@ -6,10 +6,10 @@ import argparse
 import platform
 
 from ... import __version__
-from ..output import show
+from ..output import Subcommands, show
 
 
-def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+def register(subcommands: Subcommands) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser("version", help="print the version of WINK and of Python")
     parser.set_defaults(run=run)
@@ -17,5 +17,10 @@ def register(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(_: argparse.Namespace) -> int:
     """Print the versions."""
-    show(f"wink {__version__} (Python {platform.python_version()})")
+    show(version_text())
     return 0
+
+
+def version_text() -> str:
+    """Which WINK and which Python, on one line."""
+    return f"wink {__version__} (Python {platform.python_version()})"
