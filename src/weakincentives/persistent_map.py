@@ -1,15 +1,19 @@
-"""A mapping that never changes: setting a key gives a new one that shares almost everything with the old.
+"""Mappings that are never changed: setting a key gives a new one that shares almost everything with the old.
 
-This is what makes snapshots of directories free: whoever holds a map keeps seeing exactly those entries.
+This is what makes snapshots of directories free: whoever holds a mapping keeps seeing exactly those entries.
 
-A map of few entries is one dict, which is copied on every change; that is quicker than any tree, and reads cost what
-they cost in a dict. A map of many is a tree: lists of 64 places, of which each level looks at six more bits of a key's
-hash, down to leaves that are dicts of a few entries. A change copies one leaf and the lists above it.
+A mapping of few entries is a plain dict, which is copied on every change; that is quicker than any tree, and reads
+cost what they cost in a dict. One of many is a tree: lists of 64 places, of which each level looks at six more bits of
+a key's hash, down to leaves that are dicts of a few entries. A change copies one leaf and the lists above it.
+
+>>> one = with_entry({}, "a", 1)
+>>> two = without_entry(with_entry(one, "b", 2), "a")
+>>> one, two
+({'a': 1}, {'b': 2})
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from itertools import chain
 from typing import Any, TypeVar, cast, final
@@ -32,59 +36,46 @@ LAST_SHIFT = 24
 
 _Leaf = dict[Any, Any]
 _Node = list[Any]  # of leaves and nodes
-_NODE: Any = list  # a name that type checkers do not narrow by; a cast would be one more call in the loops below
+# Names that type checkers do not narrow by; a cast would be one more call where every one counts.
+_SMALL: Any = dict
+_NODE: Any = list
 _NO_LEAF: _Leaf = {}
 
 
-class Map(Mapping[K, V]):
-    """An immutable mapping with `set` and `delete` in near constant time. Made by `map_of`.
-
-    It equals any mapping with equal items, and is hashable when its values are. The order of its keys is unspecified.
-    It is safe to share between threads: nothing that a map refers to is changed once the map exists.
-
-    >>> one = map_of({"a": 1})
-    >>> two = one.set("b", 2).delete("a")
-    >>> one, two
-    (Map({'a': 1}), Map({'b': 2}))
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def set(self, key: K, value: V) -> Map[K, V]:
-        """This map with the value under the key."""
-
-    @abstractmethod
-    def delete(self, key: K) -> Map[K, V]:
-        """This map without the key. Raises KeyError when it is not there."""
+def with_entry(entries: Mapping[K, V], key: K, value: V) -> Mapping[K, V]:
+    """The mapping with the value under the key."""
+    if type(entries) is _SMALL:
+        changed = {**entries, key: value}
+        return changed if len(changed) <= SMALL else entries_of(changed)
+    tree: Any = entries
+    return tree.set(key, value)
 
 
-@final
-class _Small(dict[K, V], Map[K, V]):
-    """Few entries. The methods of dict that read are inherited, so reading runs no Python code."""
-
-    __slots__ = ()
-
-    def set(self, key: K, value: V) -> Map[K, V]:
-        changed = _Small(self)
-        changed[key] = value
-        return changed if len(changed) <= SMALL else _Large(_divided(changed, 0), len(changed))
-
-    def delete(self, key: K) -> Map[K, V]:
-        changed = _Small(self)
+def without_entry(entries: Mapping[K, V], key: K) -> Mapping[K, V]:
+    """The mapping without the key. Raises KeyError when it is not there."""
+    if type(entries) is _SMALL:
+        changed = dict(entries)
         del changed[key]
         return changed
+    tree: Any = entries
+    return tree.delete(key)
 
-    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - a dict that never changes
-        return hash(frozenset(self.items()))
 
-    def __repr__(self) -> str:
-        return f"Map({dict(self)!r})"
+def entries_of(items: Mapping[K, V] | Iterable[tuple[K, V]]) -> Mapping[K, V]:
+    """A mapping of these entries, for the two functions above; of equal keys the last wins."""
+    if isinstance(items, Tree):
+        return cast("Tree[K, V]", items)
+    entries: dict[K, V] = dict(items)
+    return entries if len(entries) <= SMALL else Tree(_divided(entries, 0), len(entries))
 
 
 @final
-class _Large(Map[K, V]):
-    """Many entries, in a tree."""
+class Tree(Mapping[K, V]):
+    """Many entries. Made by the functions above. It equals any mapping with equal items.
+
+    It is safe to share between threads: nothing that it refers to is changed once it exists. The order of its keys is
+    unspecified.
+    """
 
     __slots__ = ("_root", "_size")
 
@@ -104,6 +95,7 @@ class _Large(Map[K, V]):
         return below[key]
 
     def get(self, key: K, default: Any = None) -> Any:
+        """See `Mapping`; as the other two, quicker than what `Mapping` has."""
         below: Any = self._root
         bits = hash(key) & HASH
         while type(below) is _NODE:
@@ -114,7 +106,8 @@ class _Large(Map[K, V]):
     def __contains__(self, key: Any) -> bool:
         return self.get(key, _NO_LEAF) is not _NO_LEAF
 
-    def set(self, key: K, value: V) -> Map[K, V]:
+    def set(self, key: K, value: V) -> Mapping[K, V]:
+        """See `with_entry`."""
         bits, shift = hash(key) & HASH, 0
         root = node = self._root.copy()
         place = bits & MASK
@@ -124,9 +117,13 @@ class _Large(Map[K, V]):
             place = bits >> shift & MASK
         leaf = {**below, key: value}
         node[place] = leaf if len(leaf) <= LEAF else _divided(leaf, shift + BITS)
-        return _Large(root, self._size + len(leaf) - len(below))
+        changed: Any = _new(Tree)  # not by __init__: this is the hottest line of large directories
+        changed._root = root
+        changed._size = self._size + len(leaf) - len(below)
+        return changed
 
-    def delete(self, key: K) -> Map[K, V]:
+    def delete(self, key: K) -> Mapping[K, V]:
+        """See `without_entry`."""
         bits = hash(key) & HASH
         root = node = self._root.copy()
         path = [(root, bits & MASK)]
@@ -141,16 +138,18 @@ class _Large(Map[K, V]):
             node, place = path.pop()
             node[place] = _NO_LEAF
             leaf = any(node)
-        smaller: _Large[K, V] = _Large(root, self._size - 1)
-        return smaller if self._size > SMALL // 2 + 1 else _Small(smaller.items())
+        smaller: Tree[K, V] = Tree(root, self._size - 1)
+        return smaller if self._size > SMALL // 2 + 1 else smaller._gathered()
 
     def __iter__(self) -> Iterator[K]:
         return chain.from_iterable(_leaves(self._root))
 
     def items(self) -> ItemsView[K, V]:
+        """See `Mapping`."""
         return self._gathered().items()
 
     def values(self) -> ValuesView[V]:
+        """See `Mapping`."""
         return self._gathered().values()
 
     def _gathered(self) -> dict[K, V]:
@@ -164,18 +163,10 @@ class _Large(Map[K, V]):
         return hash(frozenset(self.items()))
 
     def __reduce__(self) -> tuple[Any, ...]:  # where a key is depends on its hash, which is another in each process
-        return map_of, (self._gathered(),)
+        return entries_of, (self._gathered(),)
 
     def __repr__(self) -> str:
-        return f"Map({self._gathered()!r})"
-
-
-def map_of(items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> Map[K, V]:
-    """A map of these entries; of equal keys the last wins."""
-    if isinstance(items, Map):
-        return cast(Map[K, V], items)
-    small: _Small[K, V] = _Small(items)
-    return small if len(small) <= SMALL else _Large(_divided(small, 0), len(small))
+        return f"Tree({self._gathered()!r})"
 
 
 def _leaves(node: _Node) -> Iterator[_Leaf]:
@@ -203,4 +194,6 @@ def _divided(entries: _Leaf, shift: int) -> Any:
     return node
 
 
-__all__ = ["SMALL", "Map", "map_of"]
+_new: Any = Tree.__new__
+
+__all__ = ["SMALL", "Tree", "entries_of", "with_entry", "without_entry"]

@@ -175,8 +175,8 @@ MUTANTS = [
     Mutant(
         "a small map is changed in place",
         "persistent_map.py",
-        "        changed = _Small(self)\n        changed[key] = value\n",
-        "        changed = self\n        changed[key] = value\n",
+        "        changed = dict(entries)\n",
+        "        changed: Any = entries\n",
         _MAPS,
     ),
     Mutant(
@@ -196,15 +196,15 @@ MUTANTS = [
     Mutant(
         "a large map counts a key twice",
         "persistent_map.py",
-        "self._size + len(leaf) - len(below))",
-        "self._size + 1)",
+        "self._size + len(leaf) - len(below)\n",
+        "self._size + 1\n",
         _MAPS,
     ),
     Mutant(
         "a leaf is divided by the bits of its own level",
         "persistent_map.py",
-        "_divided(leaf, shift + BITS)\n        return _Large",
-        "_divided(leaf, shift)\n        return _Large",
+        "_divided(leaf, shift + BITS)\n        changed",
+        "_divided(leaf, shift)\n        changed",
         _MAPS,
     ),
     Mutant(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..persistent_map import Map, map_of
+from ..persistent_map import with_entry, without_entry
 from .paths import ROOT, is_a_directory, join, not_a_directory, not_found
 from .protocol import FileChanges
 
@@ -26,18 +26,18 @@ class File:
 
 
 class Directory:
-    """Children by name, in a persistent map: neither reading nor changing one child touches the others."""
+    """Children by name, in a mapping that is never changed; see `persistent_map.py`."""
 
     __slots__ = ("children", "mode", "modified")
 
-    def __init__(self, children: Map[str, Node], modified: float, mode: int = DIRECTORY_MODE) -> None:
+    def __init__(self, children: Mapping[str, Node], modified: float, mode: int = DIRECTORY_MODE) -> None:
         self.children = children
         self.modified = modified
         self.mode = mode
 
 
 Node = File | Directory
-EMPTY: Map[str, Node] = map_of()
+EMPTY: Mapping[str, Node] = {}
 NOTHING = FileChanges()
 
 
@@ -115,7 +115,7 @@ def _attach(chain: list[Directory], names: list[str], path: str, node: Node, now
     if len(chain) == len(names):
         return _rebuild(chain, names, node, now, names[-1] not in chain[-1].children), path
     for missing in reversed(names[len(chain) :]):
-        node = Directory(EMPTY.set(missing, node), now)
+        node = Directory({missing: node}, now)
     return _rebuild(chain, names, node, now, True), "/".join(names[: len(chain)])
 
 
@@ -124,11 +124,12 @@ def _rebuild(chain: list[Directory], names: list[str], node: Node, now: float, i
     directory = chain[depth]
     # As on a disk, a directory's own time moves when a name comes or goes in it.
     moved = now if is_new else directory.modified
-    above = Directory(directory.children.set(names[depth], node), moved, directory.mode)
+    above = Directory(with_entry(directory.children, names[depth], node), moved, directory.mode)
     while depth:
         depth -= 1
         directory = chain[depth]
-        above = Directory(directory.children.set(names[depth], above), directory.modified, directory.mode)
+        children = with_entry(directory.children, names[depth], above)
+        above = Directory(children, directory.modified, directory.mode)
     return above
 
 
@@ -137,7 +138,7 @@ def take(root: Directory, path: str, now: float) -> Directory:
     parent, _, name = path.rpartition("/")
     above = find(root, parent or ROOT)
     assert isinstance(above, Directory)
-    emptied = Directory(above.children.delete(name), now, above.mode)
+    emptied = Directory(without_entry(above.children, name), now, above.mode)
     return put(root, parent, emptied, now)[0] if parent else emptied
 
 

@@ -13,20 +13,15 @@ from ..filesystem import Filesystem
 from ..filesystem.fingerprints import fingerprint
 from ..filesystem.paths import join, normalise
 from ..filesystem.walk import FilesystemTree, walk_files
-from ..persistent_map import Map, map_of
+from ..persistent_map import entries_of, with_entry
 from ..results import ToolResult
 from ..session import SessionProtocol
 from .tool import Tool
 from .tool_context import ToolContext
 
-
-def _no_prints() -> Map[str, str]:
-    return map_of()
-
-
 _Prints = Annotated[
-    Map[str, str],
-    PlainValidator(map_of),
+    Mapping[str, str],
+    PlainValidator(entries_of),
     PlainSerializer(dict, return_type=dict[str, str]),
     WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
 ]
@@ -38,7 +33,7 @@ _Prints = Annotated[
 class SeenFiles:
     """A STATE slice: the files that the model has read, by canonical path, with a fingerprint of what it read."""
 
-    prints: _Prints = field(default_factory=_no_prints)
+    prints: _Prints = field(default_factory=dict[str, str], hash=False)
 
     @classmethod
     def of(cls, session: SessionProtocol) -> SeenFiles:
@@ -217,7 +212,7 @@ class ReadBeforeWritePolicy:
             session.note((_WROTE, path), None)
         prints = SeenFiles.of(session).prints
         if prints.get(path) != content:  # reading again what is known changes nothing
-            session[SeenFiles].seed(SeenFiles(prints.set(path, content)))
+            session[SeenFiles].seed(SeenFiles(with_entry(prints, path, content)))
 
     def _path(self, tool_name: str, params: Any) -> str:
         """The path, where it is not simply an attribute; `TypeError` when there is none."""

@@ -11,6 +11,7 @@ from uuid import uuid4
 from ..clock import Clock
 from ..errors import SessionError, SnapshotError
 from ..fence import Owner
+from ..persistent_map import with_entry, without_entry
 from .contents import Contents
 from .events import Dispatcher, SlicePolicy, own_policy
 from .plans import AnyReducer, Plan, Step, reduced, repeated, with_step
@@ -18,7 +19,7 @@ from .reducers import append_all
 from .snapshots import NO_LOGS, NO_NOTES, NO_SLICES, Logged, Notes, SliceChange, Slices, Snapshot, compare, same_log
 from .subscriptions import Subscribing
 from .vector import EMPTY, Vector
-from .writes import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant, without
+from .writes import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant
 
 _LOG_ALONE = Plan(True, True, (), False)
 """Of events that are appended to their LOG slice and nothing else, as nearly all of the engine's are."""
@@ -159,9 +160,9 @@ class Core(Contents):
         with self.lock:
             notes = self.notes
             if value is not None:
-                notes = notes.set(key, value)
+                notes = with_entry(notes, key, value)
             elif key in notes:
-                notes = notes.delete(key)
+                notes = without_entry(notes, key)
             if self.calls:
                 self.note_write(NOTES, key, constant(value))
             self.notes = notes
@@ -219,8 +220,8 @@ class Core(Contents):
                     "Name the policy in the class (slice_policy), or register before the first item."
                 )
             state = self.state
-            if policy is SlicePolicy.LOG:
-                state = without(state, slice_type)  # empty, but it would hide the items among the logs
+            if policy is SlicePolicy.LOG and slice_type in state:
+                state = without_entry(state, slice_type)  # empty, but it would hide the items among the logs
             if self.calls:
                 is_new_log = known is None and policy is SlicePolicy.LOG
                 gone = [(STATE, slice_type, constant(None), None)] if is_new_log else []
@@ -249,8 +250,8 @@ class Core(Contents):
     def _replace_all(self, state: Slices, notes: Notes) -> None:
         """Give every slice and note the content it has there; slices that have become LOGs stay as they are."""
         for slice_type, policy in self.policies.items():
-            if policy is SlicePolicy.LOG:
-                state = without(state, slice_type)
+            if policy is SlicePolicy.LOG and slice_type in state:
+                state = without_entry(state, slice_type)
         if self.calls:
             # A key that has the same content before and after is noted if somebody wrote to it: undoing that write
             # must not bring back what was replaced here.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from ..persistent_map import Map, map_of
 from .events import SlicePolicy
 from .vector import EMPTY, Vector
 
@@ -23,10 +22,10 @@ Logs = Mapping[type[Any], Vector[Any]]
 
 NO_LOGS: Logs = {}
 
-Notes = Map[Any, Any]
-"""What is remembered beside the slices: there may be one for each file."""
+Notes = Mapping[Any, Any]
+"""What is remembered beside the slices. There may be one for each file: see `persistent_map.py`."""
 
-NO_NOTES: Notes = map_of()
+NO_NOTES: Notes = {}
 
 
 class Logged(NamedTuple):

@@ -10,17 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..fence import Owner
-from ..persistent_map import Map
+from ..persistent_map import with_entry, without_entry
 from .events import SlicePolicy, own_policy
 from .vector import EMPTY
 
 logger = logging.getLogger(__name__)
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 NOBODY = Owner()
 """Owns what reducers derive from the engine's own events: no call undoes it."""
@@ -30,7 +27,7 @@ STATE, NOTES, INITIAL, POLICIES, REDUCERS = range(5)
 
 Policies = Mapping[type[Any], SlicePolicy]
 _Values = Mapping[Any, Any]
-Content = tuple[_Values, Map[Any, Any], _Values, _Values, _Values]
+Content = tuple[_Values, _Values, _Values, _Values, _Values]
 """Everything that an undo restores, by space: slices, notes, initial content, policies, reducers."""
 
 Transform = Callable[[Any], Any]
@@ -143,18 +140,7 @@ def _replayed(value: Any, writes: Sequence[Write], default: Any, failures: list[
 def _with(values: _Values, key: Any, value: Any) -> _Values:
     if values.get(key) is value:
         return values
-    if isinstance(values, Map):  # the notes
-        return values.delete(key) if value is None else values.set(key, value)
-    return without(values, key) if value is None else {**values, key: value}
-
-
-def without(values: Mapping[K, V], key: K) -> Mapping[K, V]:
-    """The mapping without a key; the same object when it is not there."""
-    if key not in values:
-        return values
-    remaining = dict(values)
-    del remaining[key]
-    return remaining
+    return without_entry(values, key) if value is None else with_entry(values, key, value)
 
 
 def log_failures(failures: Iterable[Failure]) -> None:
@@ -215,6 +201,5 @@ __all__ = [
     "is_log_slice",
     "log_failures",
     "unchanged",
-    "without",
     "without_own",
 ]
