@@ -100,6 +100,12 @@ def test_the_tools_are_described_above_the_conversation() -> None:
     assert "- grow: " in system
 
 
+def test_guidance_is_told_with_the_description() -> None:
+    """As every other adapter does."""
+    told = chat_messages(_request(tools=(ADD._replace(guidance="Never call it for 0."),)))[0]["content"]
+    assert "- add: Add numbers.\n\nNever call it for 0.\n" in told
+
+
 def test_reading_a_call_and_an_answer() -> None:
     """A whole envelope is a call or an answer; typed answers come back as their JSON."""
     assert read_envelope('{"tool": "add", "args": {"a": 1}}', "x") == CallMessage("x", "add", '{"a": 1}')

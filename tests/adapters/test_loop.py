@@ -414,11 +414,30 @@ def test_every_adapter_is_a_context_manager() -> None:
     assert shop.outcomes == [("write", "cancelled")]
     assert adapter.evaluate(shop.prompt, shop.session).text == "New."  # it can be used again
 
-    async def main() -> str:
-        async with ScriptedAdapter(say("Hello.")) as other:
-            return (await other.aevaluate(Workshop().prompt, Session())).text
 
-    assert asyncio.run(main()) == "Hello."
+def test_every_adapter_is_an_async_context_manager() -> None:
+    """Leaving it awaits the end of what is open, on the event loop on which it was opened."""
+    ended: list[object] = []
+
+    class Connection:
+        async def aclose(self) -> None:
+            ended.append(asyncio.get_running_loop())
+
+    async def connect(_: object) -> Connection:
+        return Connection()
+
+    async def main() -> object:
+        shop = Workshop()
+        prompt = shop.prompt.bind(resources={Connection: Binding(Connection, connect, eager=True)})
+        async with ScriptedAdapter(call("write", path="1"), manual=True) as adapter:
+            assert (await adapter.aevaluate(prompt, shop.session)).tool_calls
+            assert not ended
+        assert shop.outcomes == [("write", "cancelled")]
+        assert not prompt.resources.is_open
+        return asyncio.get_running_loop()
+
+    loop = asyncio.run(main())
+    assert ended == [loop]
 
 
 def test_between_the_steps_of_manual_mode_signals_are_the_callers() -> None:

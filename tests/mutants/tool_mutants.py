@@ -98,7 +98,7 @@ MUTANTS = [
     Mutant(
         "leaving an adapter keeps conversations open",
         "adapters/core.py",
-        "        for evaluation in evaluations:\n            evaluation.close()\n",
+        "        for evaluation in self._take_open():\n            evaluation.close()\n",
         "",
         ("tests/adapters/test_loop.py",),
     ),

@@ -157,13 +157,13 @@ class ProviderAdapter(ABC):
 
         Leaving `with adapter:` does so. It may be used again afterwards.
         """
-        with self._lock:
-            evaluations, self._open = list(self._open.values()), {}
-        for evaluation in evaluations:
+        for evaluation in self._take_open():
             evaluation.close()
 
     async def aclose(self) -> None:
         """Like `close`, for async code; leaving `async with adapter:` does so."""
+        for evaluation in self._take_open():
+            await evaluation.aclose()
         self.close()
 
     def __enter__(self) -> Self:
@@ -183,6 +183,11 @@ class ProviderAdapter(ABC):
         self._abandon(session, ())
 
     # Inside.
+
+    def _take_open(self) -> list[Evaluation[Any]]:
+        with self._lock:
+            evaluations, self._open = list(self._open.values()), {}
+        return evaluations
 
     def _abandon(self, session: Session, results: Iterable[ToolReply]) -> None:
         with self._lock:

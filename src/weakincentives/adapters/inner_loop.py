@@ -363,6 +363,11 @@ class Evaluation(Generic[OutputT]):
         self._answer_open_calls(_NOT_RUN, by_call(results))
         self.executor.close()
 
+    async def aclose(self) -> None:
+        """Like `close`, for async code."""
+        self._answer_open_calls(_NOT_RUN)
+        await self.executor.aclose()
+
     def _fail(self, error: BaseException) -> None:
         self._teller.stop_listening()
         self._answer_open_calls(ended_text(error))

@@ -215,8 +215,8 @@ class SdkAdapter(ProviderAdapter):
             close()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, and those of plain code."""
-        self.close()
+        """Close the connections of this event loop, and those of plain code. See `ProviderAdapter.close`."""
+        await super().aclose()
         with self._clients:
             client = self._made_async.pop(asyncio.get_running_loop(), None)
         if client is not None:
