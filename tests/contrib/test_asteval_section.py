@@ -392,7 +392,7 @@ def test_each_limit_holds(code: str, limits: dict[str, Any], said: str) -> None:
     with AstevalSection(config=AstevalConfig(limits=EvalLimits(**limits))) as section:
         started = time.monotonic()
         assert said in Calculator(section, {"x": ""}).fails(code, reads=["x"])
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 def test_recursion_up_to_the_limit_works(shared: AstevalSection) -> None:
@@ -419,7 +419,7 @@ def test_the_deadline_shortens_the_limits() -> None:
         started = time.monotonic()
         result: Any = tool.call(tool.params_type(code="while True: pass"), context)
         assert "time limit exceeded" in result.message
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 # What crosses

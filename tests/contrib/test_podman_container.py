@@ -220,7 +220,7 @@ def test_a_container_that_does_not_answer(running: Container, monkeypatch: pytes
     started = time.monotonic()
     with pytest.raises(SandboxError, match="it does not answer"):
         run_command(running, "echo hi", seconds=0.5)
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 60
     assert name not in containers()
     monkeypatch.undo()
     assert run_command(running, "echo hi").stdout == b"hi\n"

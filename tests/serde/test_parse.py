@@ -327,9 +327,9 @@ def test_of_duplicate_keys_the_last_wins() -> None:
 def test_too_much_text_is_refused_at_once() -> None:
     """Fifty megabytes are turned away before they are read; the limit can be lifted."""
     text = json.dumps({"query": "x" * 50_000_000})
-    started = time.monotonic()
+    started = time.process_time()
     assert failures(Search, text)[""].startswith("Input is too long")
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     assert len(parse(Search, text, max_bytes=None).query) == 50_000_000
     assert MAX_INPUT_BYTES < 50_000_000
 
@@ -337,9 +337,9 @@ def test_too_much_text_is_refused_at_once() -> None:
 def test_a_million_failures_do_not_hang() -> None:
     """The first are explained, the number is told."""
     text = json.dumps({"query": "x", "file_types": [1] * 1_000_000})
-    started = time.monotonic()
+    started = time.process_time()
     found = failures(Search, text)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     assert found[""] == "1000000 problems in all; these are the first"
     assert found["file_types.0"] == "Expected type string, got integer 1"
 
