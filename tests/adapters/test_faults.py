@@ -19,6 +19,8 @@ from weakincentives.errors import PromptEvaluationError
 from weakincentives.testing import call, say
 from weakincentives.testing.adapters import Workshop, assert_no_orphans
 
+pytestmark = pytest.mark.slow  # servers
+
 every_wire = pytest.mark.parametrize("wire", CONNECTORS)
 both_ways = pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 

@@ -26,6 +26,8 @@ from weakincentives.errors import PromptEvaluationError
 from weakincentives.testing import call, say
 from weakincentives.testing.adapters import Workshop, assert_no_orphans
 
+pytestmark = pytest.mark.slow  # servers
+
 every_wire = pytest.mark.parametrize("wire", CONNECTORS)
 
 

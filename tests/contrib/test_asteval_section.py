@@ -34,6 +34,8 @@ from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvok
 from weakincentives.runtime import Session, ToolCall, ToolReply
 from weakincentives.testing import make_context
 
+pytestmark = pytest.mark.slow  # an interpreter for each test
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[AstevalSection]:

@@ -23,6 +23,8 @@ from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLim
 from weakincentives.contrib.evaluation.asteval import Bubblewrap
 from weakincentives.contrib.tools import AstevalSection
 
+pytestmark = pytest.mark.slow  # an interpreter for each test
+
 WAYS: list[Bubblewrap] = ["required", "never"]
 
 

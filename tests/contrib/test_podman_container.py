@@ -30,6 +30,8 @@ from weakincentives.contrib.podman.values import decoded
 from weakincentives.contrib.podman.work import run_command
 from weakincentives.errors import SandboxError
 
+pytestmark = pytest.mark.slow  # containers
+
 TIGHT: dict[str, Any] = {
     "pid": 1, "uid": 1000, "gid": 1000, "memory": 512 << 20, "swap": 0, "pids": 128, "cpus": 1.0,
     "capabilities": {"CapEff": "0000000000000000", "CapBnd": "0000000000000000"},

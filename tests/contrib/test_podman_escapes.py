@@ -20,6 +20,8 @@ from weakincentives.contrib.podman.inside.scratch import Bounds, over
 from weakincentives.contrib.podman.work import run_command
 from weakincentives.testing import EvalEscapes
 
+pytestmark = pytest.mark.slow  # containers
+
 _shared: list[Container] = []
 
 

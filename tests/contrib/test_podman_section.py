@@ -27,6 +27,8 @@ from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import Prompt, ToolInvoked
 from weakincentives.runtime import ToolCall
 
+pytestmark = pytest.mark.slow  # containers
+
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:

@@ -26,6 +26,7 @@ def test_ctrl_c_reaches_the_programs_that_tests_start() -> None:
     assert subprocess.run([sys.executable, "-c", _CHILD], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_tests_that_are_started_with_ctrl_c_ignored_get_it(workers: str) -> None:
     """The two tests above pass in a run that a shell started in the background, with and without workers."""

@@ -119,6 +119,7 @@ def test_the_log_has_one_period_for_each_living_snapshot() -> None:
     assert fs.changes(outer).added == tuple(f"f{number}" for number in range(10))
 
 
+@pytest.mark.slow
 def test_snapshots_dropped_leave_memory_where_it_was() -> None:
     """Ten thousand snapshots with writes in between, dropped or released, keep nothing."""
     fs = InMemoryFilesystem({f"d{number % 10}/f{number}": "x" for number in range(1000)})
@@ -168,6 +169,7 @@ def test_a_directory_deleted_and_made_again_differs_in_its_files_only() -> None:
     assert fs.changes(snapshot) == FileChanges(("d/new",), ("d/other",), ("d/deep/", "d/deep/gone", "d/gone"))
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_fifty_thousand_files_in_one_directory_are_no_burden() -> None:
     """Writes do not copy the directory, and a snapshot of it is as quick as any."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 
 from weakincentives.errors import PatternError
 from weakincentives.filesystem.globs import walk_glob
@@ -64,7 +65,7 @@ def by_pathlib(root: Path, pattern: str) -> list[str]:
 
 
 @given(trees, patterns)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @example([(["a", "b"], True), (["a.py"], True)], "**")
 @example([(["a"], True)], "a/**")
 @example([(["a", "b", "a", "b"], True)], "**/a/**/b")
@@ -171,7 +172,7 @@ rules = st.lists(st.sampled_from(RULES), max_size=5).map("\n".join)
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not here; get it from the system's packages")
 @given(trees, rules, st.lists(st.tuples(names, rules), max_size=2))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_ignored_is_what_git_ignores(
     tree: list[tuple[list[str], bool]], top: str, nested: list[tuple[str, str]]
 ) -> None:

@@ -425,6 +425,7 @@ def storm(rounds: int, how: str) -> None:
     assert eventually(lambda: abandoned_count() == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "rounds"), [("times out", 200), ("fails", 50), ("succeeds", 50)])
 def test_writers_that_race_with_the_end_change_nothing_after_it(how: str, rounds: int) -> None:
     """Round after round: whatever is written while the call ends is there, or undone, before the reply."""

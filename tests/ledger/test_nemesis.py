@@ -14,6 +14,8 @@ import pytest
 
 from .nemesis import Plan, Report
 
+pytestmark = pytest.mark.slow  # processes that are killed
+
 PROGRAM = Path(__file__).with_name("nemesis.py")
 
 

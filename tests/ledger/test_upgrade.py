@@ -136,7 +136,7 @@ class FormerPostgres:
 _FINISH = "UPDATE wink_effects SET state = 'succeeded', message = 'Late.', created_at = %s WHERE key = %s AND token = 7"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def former(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Former]:
     made = (
         FormerSqlite(tmp_path / "ledger.db")

@@ -34,6 +34,8 @@ from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
 from weakincentives.runtime.threads import abandoned_count
 
+pytestmark = pytest.mark.slow  # processes
+
 LIMIT = 0.3
 ROOT = Path(__file__).parents[2]
 NINE = (*GIVES_WAY, *HOLDS_GIL)

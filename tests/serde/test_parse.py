@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
+from tests.conftest import examples
 from typing_extensions import TypedDict
 
 from weakincentives.errors import ParseError, SchemaError
@@ -381,7 +382,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from([*Everything.__dataclass_fields__, "unknown", ""])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_any_json_object_parses_or_gives_a_parse_error(data: dict[str, Any]) -> None:
     """Never another exception, never a failure without text, and text and mapping agree."""
@@ -397,7 +398,7 @@ def test_any_json_object_parses_or_gives_a_parse_error(data: dict[str, Any]) -> 
     assert outcomes[0] == outcomes[1]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.text() | st.binary())
 def test_any_text_parses_or_gives_a_parse_error(data: str | bytes) -> None:
     """Garbage in, one clear error out."""
