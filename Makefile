@@ -4,7 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SETUP  := pyproject.toml constraints.txt
-TESTS  ?= -n 2 --dist loadfile
+# More workers than cores: many tests wait for a time limit, a container or a server.
+TESTS  ?= -n 4 --dist loadfile
 PROOFS ?= tests
 FUZZ   ?=
 SECONDS_EACH ?= 600

@@ -193,8 +193,8 @@ def test_time_is_in_proportion_to_the_text(piece: str) -> None:
     """Four times the text takes about four times as long, not sixteen, whatever it repeats."""
     small, large = 64 * 1024, 256 * 1024
     first = min(seconds(piece * (small // len(piece))) for _ in range(3))
-    second = min(seconds(piece * (large // len(piece))) for _ in range(3))
-    assert second < 5 * first + 0.1
+    limit = 5 * first + 0.1
+    assert any(seconds(piece * (large // len(piece))) < limit for _ in range(3))
 
 
 @pytest.mark.torture
