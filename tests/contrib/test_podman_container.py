@@ -282,10 +282,10 @@ def test_output_that_stays_open() -> None:
     os.write(capture.write_end, b"said")
     thread = threading.Thread(target=capture.finish, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     stuck = thread.is_alive()
     capture.started()
-    thread.join(5)
+    thread.join(60)
     capture.close()
     assert not stuck
     assert capture.kept == b"said"

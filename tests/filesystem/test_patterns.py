@@ -223,7 +223,8 @@ def test_the_worker_is_killed_at_the_deadline() -> None:
 
 
 STOPPED_PROGRAM = """
-    import sys, time
+    import signal, sys, time
+    signal.alarm(120)  # it must not run for ever, should the test be killed or the limit not hold
     if sys.argv[1] == "regex":
         sys.modules["re2"] = None
     from weakincentives.errors import PatternError

@@ -315,7 +315,7 @@ def _in_thread(executor: ToolExecutor) -> bool:
     found: list[bool] = []
     context = copy_context()
     thread = start(lambda: context.run(lambda: found.append(executor.execute(call("add", "2")).success)))
-    thread.join(5)
+    thread.join(60)
     return found[0]
 
 
@@ -478,7 +478,7 @@ def test_a_transaction_holds_the_lock_for_the_calls_inside_it() -> None:
             other = start(lambda: (executor.execute(call("add", "2")), done.append("other")))
             time.sleep(0.05)
             assert not done
-        other.join(5)
+        other.join(60)
     assert done == ["other"]
     assert session[Count].count() == 2
 
