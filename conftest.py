@@ -5,6 +5,7 @@ import signal
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from tempfile import TemporaryDirectory
 
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
@@ -28,7 +29,17 @@ def pytest_configure() -> None:
     handler, and its children inherit that. A handler, unlike ignoring, is not inherited: they start with Python's own.
     """
     os.environ["XDG_STATE_HOME"] = _state.name
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    _let_ctrl_c_through()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """No test finds the handler that another one left behind."""
+    _let_ctrl_c_through()
+
+
+def _let_ctrl_c_through() -> None:
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
