@@ -4,13 +4,17 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SETUP  := pyproject.toml constraints.txt
-TESTS  ?= -n 2 --dist loadfile
+# More workers than cores: many tests wait for a time limit, a container or a server.
+TESTS  ?= -n 4 --dist loadfile
 PROOFS ?= tests
 FUZZ   ?=
 SECONDS_EACH ?= 600
 MUTANTS := tests/mutants tests/ledger/test_mutants.py
 
-.PHONY: demo test check lint types layers dead docs coverage bench torture mutants fuzz format wheel wheels clean
+# Tests start hundreds of interpreters; where this is set, each of them compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test quick check lint types layers dead docs coverage bench torture mutants fuzz format wheel wheels clean
 
 $(VENV)/.run: $(SETUP)
 	@echo "Setting up $(VENV) ..."
@@ -33,6 +37,10 @@ demo: $(VENV)/.run
 
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest -m "not torture" $(TESTS)
+
+# For the inner loop: no containers, no servers, nothing that takes a second, few examples of each property.
+quick: $(VENV)/.test
+	@$(BIN)/python -m pytest -m "not torture and not slow" --hypothesis-profile quick $(TESTS) tests
 
 torture: $(VENV)/.test
 	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 $(PROOFS) $(MUTANTS:%=--ignore=%)

@@ -1,9 +1,11 @@
-"""Runs the code in README, docs and docstrings as tests; and keeps all tests out of the user's own state."""
+"""Runs the code in README, docs and docstrings as tests, which can be interrupted and keep out of the user's state."""
 
 import os
+import signal
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from tempfile import TemporaryDirectory
 
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
@@ -21,8 +23,24 @@ _state = TemporaryDirectory(prefix="wink-state-")
 
 
 def pytest_configure() -> None:
-    """Undo journals go to a temporary directory, in examples and subprocesses as well."""
+    """Undo journals go to a temporary directory, and Ctrl-C works; in examples and subprocesses as well.
+
+    A process that was started in the background (`nohup`, `&`, some CI runners) ignores SIGINT, Python then installs no
+    handler, and its children inherit that. A handler, unlike ignoring, is not inherited: they start with Python's own.
+    """
     os.environ["XDG_STATE_HOME"] = _state.name
+    _let_ctrl_c_through()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """No test finds the handler that another one left behind."""
+    _let_ctrl_c_through()
+
+
+def _let_ctrl_c_through() -> None:
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:

@@ -10,7 +10,13 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
 )
+settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
 settings.load_profile("default")
+
+
+def examples(number: int) -> int:
+    """For `@settings(max_examples=examples(400))`: that many, and a tenth of it in `make quick`."""
+    return max(1, number * settings().max_examples // 100)
 
 
 def needs(component: str, *, present: bool, install: str) -> None:

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Self
@@ -93,10 +94,16 @@ def endless(request: Request) -> Pieces:
         yield b"10000\r\n" + b" " * 0x10000 + b"\r\n"
 
 
+@cache
+def _bomb() -> bytes:
+    """Made once: packing it takes a second."""
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join(packer.compress(b" " * (1 << 20)) for _ in range(300)) + packer.flush()
+
+
 def gzip_bomb(request: Request) -> Pieces:
     """300 KB that unpack to 300 MB."""
-    packer = zlib.compressobj(9, wbits=31)
-    packed = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(300)) + packer.flush()
+    packed = _bomb()
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-type: " + _kind(request)
     yield head + b"\r\ncontent-length: %d\r\n\r\n" % len(packed) + packed
 

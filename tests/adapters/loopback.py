@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Self, cast
 
 from weakincentives.budget import TokenUsage
@@ -40,7 +39,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Slow:
-    """The turn comes late."""
+    """The turn comes late, or when the server is closed."""
 
     seconds: float
     turn: Any
@@ -84,6 +83,7 @@ class LoopbackServer:
         self._turns = turns
         self._lock = Lock()
         self.received: list[Received] = []
+        self.closed = Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.owner = self
         self._server.daemon_threads = True
@@ -106,6 +106,7 @@ class LoopbackServer:
         assert len(self.received) == len(self._turns), f"{len(self.received)} of {len(self._turns)} turns were played"
 
     def close(self) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -148,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self, wire: Wire, number: int, turn: Any, stream: bool) -> None:
         if isinstance(turn, Slow):
-            time.sleep(turn.seconds)
+            cast("_Server", self.server).owner.closed.wait(turn.seconds)
             turn = turn.turn
         if isinstance(turn, Status):
             self.reply(turn.code, wire.error(turn.error), "application/json", turn.headers)

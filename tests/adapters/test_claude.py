@@ -45,6 +45,8 @@ from weakincentives.results import ToolResult
 from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
 from weakincentives.testing import ScriptedAdapter, call, say
 
+pytestmark = pytest.mark.slow  # a program of 200 MB
+
 WINK = "mcp__wink__"
 
 

@@ -25,6 +25,8 @@ from weakincentives.results import ToolResult
 from weakincentives.runtime import Session, ToolInvoked
 from weakincentives.testing import call, say
 
+pytestmark = pytest.mark.slow  # a program of 200 MB
+
 KEY = "a-key-that-no-command-may-see"
 
 

@@ -23,6 +23,8 @@ from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
 from weakincentives.testing.adapters import AdapterContract, Workshop, answers, assert_no_orphans
 from weakincentives.testing.scripted import Call, call, say
 
+pytestmark = pytest.mark.slow  # a program of 200 MB
+
 
 @pytest.mark.torture  # two dozen starts of a large program
 class TestClaude(AdapterContract):

@@ -19,6 +19,8 @@ from weakincentives.errors import PromptEvaluationError
 from weakincentives.testing import call, say
 from weakincentives.testing.adapters import Workshop, assert_no_orphans
 
+pytestmark = pytest.mark.slow  # servers
+
 every_wire = pytest.mark.parametrize("wire", CONNECTORS)
 both_ways = pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 
@@ -130,13 +132,13 @@ def test_a_slow_service_does_not_outlast_the_deadline(wire: str, streaming: bool
     """The evaluation ends at its deadline, whatever the service does."""
     shop = Workshop()
     on_event: Any = print if streaming else None
-    with connected(wire, say("Ready."), Slow(3, say("Late.")), say("Never.")) as (adapter, _):
+    with connected(wire, say("Ready."), Slow(60, say("Late.")), say("Never.")) as (adapter, _):
         adapter.evaluate(shop.prompt, shop.session, on_event=on_event)  # the first time takes longer
         start = time.monotonic()
         deadline = Deadline.after(timedelta(seconds=0.5))
         with pytest.raises(PromptEvaluationError) as caught:
             adapter.evaluate(shop.prompt, shop.session, deadline=deadline, on_event=on_event)
-        assert time.monotonic() - start < 2.5
+        assert time.monotonic() - start < 30
     assert caught.value.phase == "deadline"
 
 
@@ -144,7 +146,8 @@ def test_a_slow_service_does_not_outlast_the_deadline(wire: str, streaming: bool
 def test_a_request_that_takes_too_long_is_repeated(wire: str) -> None:
     """The adapter's own timeout ends a request, not the evaluation."""
     shop = Workshop()
-    with connected(wire, Slow(1.5, say("Late.")), say("In time."), request_timeout=0.5) as (adapter, _):
+    in_time = [say("In time.")] * 5  # on a busy machine some of them take too long as well
+    with connected(wire, Slow(60, say("Late.")), *in_time, request_timeout=0.5) as (adapter, _):
         assert adapter.evaluate(shop.prompt, shop.session).text == "In time."
 
 

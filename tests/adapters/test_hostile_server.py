@@ -26,7 +26,7 @@ from weakincentives.prompt import ToolInvoked
 from weakincentives.testing import ScriptedAdapter, call, say
 from weakincentives.testing.adapters import Workshop
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
 
 SECONDS = 0.6
 """What a request may take here."""

@@ -14,7 +14,7 @@ from weakincentives.testing import say
 from weakincentives.testing.adapters import Workshop
 
 pytest.importorskip("litellm", reason="litellm is tested in its own environment", exc_type=ImportError)
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
 
 
 def adapter_for(server: LoopbackServer) -> LiteLLMAdapter:

@@ -25,6 +25,8 @@ from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool,
 from weakincentives.results import ToolResult
 from weakincentives.runtime import PromptExecuted, Session, ToolInvoked
 
+pytestmark = pytest.mark.slow  # a model
+
 
 @dataclass(frozen=True)
 class Add:

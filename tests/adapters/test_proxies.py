@@ -12,7 +12,7 @@ from tests.adapters.test_hostile_server import MIB, PATIENCE, SECONDS, attacked,
 
 from weakincentives.testing import say
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
 
 ELSEWHERE = "http://model.invalid"
 """A server that nobody but the proxy could know."""

@@ -28,6 +28,8 @@ from weakincentives.session import Session
 from weakincentives.testing import call, say
 from weakincentives.testing.adapters import Workshop, assert_no_orphans
 
+pytestmark = pytest.mark.slow  # servers
+
 every_wire = pytest.mark.parametrize("wire", CONNECTORS)
 
 
@@ -119,10 +121,10 @@ def test_a_deadline_ends_a_slow_request_of_async_code(wire: str) -> None:
                 await asyncio.sleep(0.02)
                 ticks += 1
             assert ticks > 1
-            assert time.monotonic() - start < 2.5
+            assert time.monotonic() - start < 30
             await task
 
-    turns = (say("Ready."), Slow(3, say("Late.")))
+    turns = (say("Ready."), Slow(60, say("Late.")))
     with connected(wire, *turns) as (adapter, _), pytest.raises(PromptEvaluationError) as caught:
         asyncio.run(evaluate(adapter))
     assert caught.value.phase == "deadline"

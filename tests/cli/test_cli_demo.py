@@ -21,6 +21,8 @@ from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.cli import main
 from weakincentives.testing import ScriptedAdapter, call, say
 
+pytestmark = pytest.mark.slow  # programs and containers
+
 
 def test_the_demo_ends_as_it_should(capsys: pytest.CaptureFixture[str]) -> None:
     """The agent is refused, rolled back, successful; everything is verified and the exit code is 0."""

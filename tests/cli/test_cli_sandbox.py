@@ -16,6 +16,8 @@ from weakincentives.cli import main
 from weakincentives.contrib.podman import image_packages
 from weakincentives.contrib.podman.image import build_image, have_image
 
+pytestmark = pytest.mark.slow  # programs and containers
+
 SETTINGS = """
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=512:512"]

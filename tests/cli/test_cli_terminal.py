@@ -22,6 +22,8 @@ from weakincentives.cli.traces import make_trace
 from weakincentives.filesystem import FileChanges
 from weakincentives.prompt.changes import Changes
 
+pytestmark = pytest.mark.slow  # programs and containers
+
 HOSTILE = [
     "\x1b]52;c;ZXZpbA==\x07", "\x1b[2J", "\x1bP$qm\x1b\\", "\x9b31m", "\x90q\x9c", "\x85", "\r", "\x08", "\x00", "\x7f",
     "\u202e", "\u2066", "\u200b", "\u200d", "\ufeff", "\u2028", "\u00ad", "\ud800", "\udfff", "\U000e0041", "\u3164",

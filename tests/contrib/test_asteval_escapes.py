@@ -15,6 +15,8 @@ from weakincentives.contrib.evaluation import AstevalBackend, EvalBackend, EvalF
 from weakincentives.contrib.evaluation.asteval import Bubblewrap
 from weakincentives.testing import EvalEscapes
 
+pytestmark = pytest.mark.slow  # an interpreter for each test
+
 
 def need_bubblewrap() -> None:
     needs("bwrap", present=shutil.which("bwrap") is not None, install="apt-get install bubblewrap")

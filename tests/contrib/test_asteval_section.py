@@ -34,6 +34,8 @@ from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvok
 from weakincentives.runtime import Session, ToolCall, ToolReply
 from weakincentives.testing import make_context
 
+pytestmark = pytest.mark.slow  # an interpreter for each test
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[AstevalSection]:
@@ -392,7 +394,7 @@ def test_each_limit_holds(code: str, limits: dict[str, Any], said: str) -> None:
     with AstevalSection(config=AstevalConfig(limits=EvalLimits(**limits))) as section:
         started = time.monotonic()
         assert said in Calculator(section, {"x": ""}).fails(code, reads=["x"])
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 def test_recursion_up_to_the_limit_works(shared: AstevalSection) -> None:
@@ -419,7 +421,7 @@ def test_the_deadline_shortens_the_limits() -> None:
         started = time.monotonic()
         result: Any = tool.call(tool.params_type(code="while True: pass"), context)
         assert "time limit exceeded" in result.message
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 # What crosses

@@ -23,6 +23,8 @@ from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLim
 from weakincentives.contrib.evaluation.asteval import Bubblewrap
 from weakincentives.contrib.tools import AstevalSection
 
+pytestmark = pytest.mark.slow  # an interpreter for each test
+
 WAYS: list[Bubblewrap] = ["required", "never"]
 
 
@@ -59,7 +61,7 @@ def running(pids: set[int]) -> set[int]:
     return alive
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen"
@@ -138,7 +140,7 @@ def test_a_killed_worker_is_replaced(way: Bubblewrap) -> None:
         for pid in descendants() - others:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        assert stuck.result(10).error == "Stopped: the interpreter crashed"
+        assert stuck.result(60).error == "Stopped: the interpreter crashed"
     assert evaluate(backend, "2").value == 2
     backend.close()
 
@@ -149,12 +151,12 @@ def test_closing_cuts_off_what_runs(way: Bubblewrap) -> None:
     backend = AstevalBackend(bubblewrap=way)
     evaluate(backend, "1")
     with ThreadPoolExecutor(1) as threads:
-        stuck = threads.submit(evaluate, backend, "while True: pass", EvalLimits(seconds=20))
+        stuck = threads.submit(evaluate, backend, "while True: pass", EvalLimits(seconds=120))
         time.sleep(0.3)
         started = time.monotonic()
         backend.close()
-        assert stuck.result(10).error == "Stopped: the interpreter crashed"
-        assert time.monotonic() - started < 5
+        assert stuck.result(60).error == "Stopped: the interpreter crashed"
+        assert time.monotonic() - started < 60
     wait_until(lambda: descendants() <= others)
 
 

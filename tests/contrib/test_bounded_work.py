@@ -134,6 +134,7 @@ def test_edit_and_write_refuse_a_huge_file_with_its_size(root: Path) -> None:
     assert (root / "huge").stat().st_size == TERABYTE
 
 
+@pytest.mark.slow
 def test_lines_far_into_a_huge_file_are_refused_with_the_bytes_read(tmp_path: Path) -> None:
     """Counting lines ends after 256 MiB; lines before that are found."""
     path = tmp_path / "lines.txt"
@@ -264,6 +265,7 @@ def test_ctrl_c_ends_a_copy_under_way(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["big"]
 
 
+@pytest.mark.slow
 def test_a_search_has_no_more_time_than_the_run() -> None:
     """`grep_files` stops at the run's deadline by itself, not only when the call no longer waits for it."""
     text = "".join(random.Random(5).choices("ab", k=1_000_000))
@@ -327,6 +329,7 @@ def test_the_diff_of_huge_lines_is_bounded() -> None:
     assert "Binary" in unified("a", b"\0" + huge, huge)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 70_000), st.sampled_from(["new\n", "", "a\nb\n"])), min_size=1, max_size=3))
 def test_a_big_file_has_the_same_diff_as_difflib_gives(edits: list[tuple[int, str]]) -> None:
@@ -429,6 +432,7 @@ READS: dict[str, Callable[[Filesystem], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", READS)
 def test_a_read_that_was_given_up_on_ends(tmp_path: Path, name: str, read_only: bool) -> None:

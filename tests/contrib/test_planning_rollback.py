@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 
 from weakincentives.adapters import ToolExecutor
 from weakincentives.contrib.tools import AddStep, Plan, PlanningConfig, PlanningToolsSection, SetupPlan, UpdateStep
@@ -74,7 +75,7 @@ def state(session: Session) -> Any:
     return None if plan is None else (plan, plan.last_step_id, plan.revision, session[Plan].count())
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(events, faults), max_size=20))
 def test_failed_planning_calls_leave_no_trace(steps: list[tuple[Any, str]]) -> None:
     """A random sequence with failures of every kind gives exactly the plan that the successful calls give alone."""
@@ -112,7 +113,7 @@ def test_failed_planning_calls_leave_no_trace(steps: list[tuple[Any, str]]) -> N
     assert session[ToolInvoked].count() == len(steps)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(events, max_size=15))
 def test_the_ids_of_a_session_are_given_once(changes: list[Any]) -> None:
     """Whatever is set up, added and replaced, no step id ever stands for two steps, and the status fits the steps."""

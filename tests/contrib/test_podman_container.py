@@ -30,6 +30,8 @@ from weakincentives.contrib.podman.values import decoded
 from weakincentives.contrib.podman.work import run_command
 from weakincentives.errors import SandboxError
 
+pytestmark = pytest.mark.slow  # containers
+
 TIGHT: dict[str, Any] = {
     "pid": 1, "uid": 1000, "gid": 1000, "memory": 512 << 20, "swap": 0, "pids": 128, "cpus": 1.0,
     "capabilities": {"CapEff": "0000000000000000", "CapBnd": "0000000000000000"},
@@ -220,7 +222,7 @@ def test_a_container_that_does_not_answer(running: Container, monkeypatch: pytes
     started = time.monotonic()
     with pytest.raises(SandboxError, match="it does not answer"):
         run_command(running, "echo hi", seconds=0.5)
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 60
     assert name not in containers()
     monkeypatch.undo()
     assert run_command(running, "echo hi").stdout == b"hi\n"
@@ -280,10 +282,10 @@ def test_output_that_stays_open() -> None:
     os.write(capture.write_end, b"said")
     thread = threading.Thread(target=capture.finish, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     stuck = thread.is_alive()
     capture.started()
-    thread.join(5)
+    thread.join(60)
     capture.close()
     assert not stuck
     assert capture.kept == b"said"

@@ -13,6 +13,8 @@ from tests.contrib.podman_parts import needs_podman
 from weakincentives.contrib.podman.folders import make_folder, sweep_folders
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
 
+pytestmark = pytest.mark.slow  # containers
+
 FORKED = """
 import os, sys, warnings
 from pathlib import Path

@@ -16,6 +16,8 @@ from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvok
 from weakincentives.prompt.read_before_write import SeenFiles
 from weakincentives.runtime import Session, ToolCall
 
+pytestmark = pytest.mark.slow  # containers
+
 PATHS = st.sampled_from(["a.txt", "d/b.txt", "d", "new.txt", "n/m.txt", "link", ".", "../x"])
 TEXTS = st.sampled_from(["", "one", "two\n", "tea\n"])
 COMMANDS = st.sampled_from(

@@ -27,6 +27,8 @@ from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import Prompt, ToolInvoked
 from weakincentives.runtime import ToolCall
 
+pytestmark = pytest.mark.slow  # containers
+
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
@@ -108,7 +110,7 @@ def test_timeout(box: Sandbox) -> None:
     before = box.files()
     started = time.monotonic()
     text = box.fails("echo begun; touch late.txt; (sleep 100 &); sleep 100", timeout_seconds=0.3)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
     assert text.startswith("The command did not end within 0.3 s, so it was stopped and what it did is undone")
     assert "begun" in text
     assert box.files() == before
@@ -125,7 +127,7 @@ def test_the_runs_deadline_stops_a_command(box: Sandbox) -> None:
         except PromptEvaluationError:
             outcome = "deadline"
     assert outcome in {"deadline", "failed"}
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 30
     time.sleep(0.3)
     assert box.files() == before
     assert box.ok("echo again") == "again\n"
@@ -146,7 +148,7 @@ def test_a_flood_of_output(box: Sandbox) -> None:
     """A command that prints without end is stopped soon, and undone."""
     started = time.monotonic()
     assert "far more than anybody reads" in box.fails("touch f.txt; yes")
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
     assert not box.section.filesystem.exists("f.txt")
 
 

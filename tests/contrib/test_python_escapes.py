@@ -14,6 +14,8 @@ import pytest
 from weakincentives.contrib.evaluation import EvalBackend, EvalFiles, EvalLimits, EvalResult, MontyBackend
 from weakincentives.testing import ESCAPING_CODE, EvalEscapes
 
+pytestmark = pytest.mark.slow  # many interpreters
+
 
 class TestMonty(EvalEscapes):
     def make(self) -> EvalBackend:

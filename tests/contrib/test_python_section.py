@@ -244,7 +244,7 @@ def test_the_deadline_shortens_the_limits(backend: MontyBackend) -> None:
     started = time.monotonic()
     result: Any = tool.call(tool.params_type(code="while True: pass"), context)
     assert "time limit exceeded" in result.message
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
     assert EvalLimits(seconds=2, sleep=1).within(5) == EvalLimits(seconds=2, sleep=1)
     assert EvalLimits(seconds=2, sleep=1).within(2.5).sleep == 0.5
     assert EvalLimits(seconds=2, sleep=1).within(-1).seconds == 0.01

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 
 from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.evaluation import MontyBackend
@@ -145,14 +146,14 @@ def backend() -> Any:
     made.close()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps=STEPS)
 def test_in_memory(steps: list[Any], backend: MontyBackend) -> None:
     """In memory, a failed call of any file or Python tool leaves files and knowledge as they were."""
     check("memory", steps, backend)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps=STEPS)
 def test_on_disk(steps: list[Any], backend: MontyBackend) -> None:
     """The same in a real folder."""

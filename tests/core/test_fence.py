@@ -35,7 +35,7 @@ def test_a_refused_write_leaves_the_fence_unlocked() -> None:
         pass
     closed = threading.Thread(target=fence.close)
     closed.start()
-    closed.join(5)
+    closed.join(60)
     assert not closed.is_alive()
 
 

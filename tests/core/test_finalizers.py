@@ -103,6 +103,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_a_queue_that_goes_closes_its_directory(tmp_path: Path, cyclic: bool) -> None:
     """Its descriptor is closed with it, also by the garbage collector, and its number is free for the next."""
@@ -189,6 +190,7 @@ def test_an_interrupt_while_a_filesystem_goes_is_not_lost(tmp_path: Path, unrais
     assert open_files() == before
 
 
+@pytest.mark.slow
 def test_an_interrupt_anywhere_while_a_filesystem_goes_is_not_lost(tmp_path: Path, unraisable: list[Any]) -> None:
     """At each place where Python looks for signals: it is raised once it can be, and what was open is closed."""
     with HostFilesystem(tmp_path) as first:  # the private directory stays open once a process has used it

@@ -62,6 +62,7 @@ class MyLoop(MainLoop[str, str]):
 
 @pytest.fixture
 def adapter():
+    clients.clear()  # the other test's
     return ScriptedAdapter(call("fetch"), say("first"), call("fetch", path="/b"), say("second"))
 
 

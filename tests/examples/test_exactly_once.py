@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_exactly_once() -> None:
     """A process killed in the middle, then two more: the money is paid once, and every answer is honest."""
     path = EXAMPLES / "exactly_once.py"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -21,6 +23,7 @@ def run(name: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_support_desk() -> None:
     """Three tickets ask for a refund of one order: it is paid once, replayed once, and refused with another amount."""
     lines = run("support_desk.py").splitlines()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.contrib.podman_parts import needs_podman
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,6 +32,7 @@ def test_file_organiser() -> None:
     )
 
 
+@pytest.mark.slow
 def test_file_organiser_works_on_a_copy(tmp_path: Path) -> None:
     """As a loop, `wink` runs and checks it, and the folder is as it was."""
     for name in ("invoice-march.txt", "invoice-april.txt", "IMG_0042.jpg"):
@@ -59,6 +61,7 @@ def test_data_question() -> None:
     assert "- north: 2150.75\n- south: 1900.75" in last
 
 
+@pytest.mark.slow
 def test_sandboxed_build() -> None:
     """What fails or takes too long is undone, nothing is downloaded, and only what was built is taken out."""
     needs_podman()

@@ -129,7 +129,7 @@ def test_a_fifo_does_not_block(fs: HostFilesystem) -> None:
         fs.read("fifo")
     with pytest.raises(PathRefusedError):
         fs.write("fifo", "x")
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 30
     assert fs.stat("fifo").kind == "other"
     fs.delete("fifo")
 

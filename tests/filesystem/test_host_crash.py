@@ -177,16 +177,19 @@ def _crash_twice(bench: _Bench, step: int, second_step: int) -> int:
     return points
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_call_leaves_before_or_after(bench: _Bench) -> None:
     """Wherever a process stops in a transaction, opening the root again finds nothing or all of it done."""
     assert _crash_once(bench, 5) > 50
 
 
+@pytest.mark.slow
 def test_a_crash_inside_recovery_is_recovered_from(bench: _Bench) -> None:
     """Recovery may be cut off at any call and simply runs again."""
     assert _crash_twice(bench, 40, 11) > 20
 
 
+@pytest.mark.slow
 def test_without_hard_links_it_is_as_safe(folder: Path) -> None:
     """Where no second name can be made the file itself is moved aside; crashes are survived all the same."""
     bench = _Bench(folder, system=NoLinks)
@@ -247,6 +250,7 @@ def _fail_everywhere(bench: _Bench, step: int, code: int) -> int:
     return points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_disk_error_at_any_call_can_be_rolled_back(bench: _Bench, code: int) -> None:
     """Whichever call fails, the write that met it changed nothing and a rollback is bit-identical."""
@@ -279,6 +283,7 @@ def test_a_commit_that_fails_is_finished_later(folder: Path) -> None:
         assert picture(bench.root, exact=False) == bench.after, at
 
 
+@pytest.mark.slow
 def test_a_rollback_that_fails_goes_on_where_it_stopped(folder: Path) -> None:
     """Every call of `restore` may fail once; calling it again brings everything back."""
     bench = _Bench(folder)

@@ -195,6 +195,7 @@ def _sweep(folder: Path, step: int, options: dict[str, Any], seed: int) -> dict[
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"durable": True}, {"watch": "scan"}], ids=["journal", "durable", "scan"])
 def test_a_failing_system_call_leaves_before_or_after(folder: Path, options: dict[str, Any]) -> None:
     """Whichever call fails, once or for good: reopened, the root is as before or after, and a user's file stays."""

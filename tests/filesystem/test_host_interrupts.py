@@ -104,6 +104,7 @@ def _storm(root: Path, watch: str, count: int, seed: int) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watch", ["", "scan"], ids=["journal", "scan"])
 def test_an_interrupt_by_hand_leaves_nothing_behind(tmp_path: Path, watch: str) -> None:
     """Each write happened or did not, no file is left over, no lock is held, and the object goes on working."""

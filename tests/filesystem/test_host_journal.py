@@ -165,6 +165,7 @@ def test_releasing_an_outer_snapshot_keeps_the_inner_one(root: Path) -> None:
     assert (root / "a.txt").read_text() == "final"
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_nobody_holds_counts_as_released(root: Path) -> None:
     """Thousands taken and dropped, also one after the other in one variable, leave nothing behind."""
     with HostFilesystem(root) as fs:
@@ -390,6 +391,7 @@ def test_a_state_directory_that_another_object_removed_is_made_again(root: Path)
     assert not entry_of(root).exists()
 
 
+@pytest.mark.slow
 def test_a_tree_of_a_thousand_levels_is_no_problem(root: Path) -> None:
     """Deleting, listing the changes and bringing it back do not depend on how deep it is nested."""
     with HostFilesystem(root) as fs:

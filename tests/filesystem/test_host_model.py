@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from tests.conftest import examples
 
 from weakincentives.errors import FilesystemError, SnapshotError
 from weakincentives.filesystem import FileChanges
@@ -274,9 +275,9 @@ class WatchedHistory(DiskHistory):
         shutil.rmtree(target) if target.is_dir() else target.unlink()
 
 
-def _run(machine: type[DiskHistory], examples: int, steps: int) -> None:
+def _run(machine: type[DiskHistory], count: int, steps: int) -> None:
     run_state_machine_as_test(  # pyright: ignore[reportUnknownMemberType]
-        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+        machine, settings=settings(max_examples=count, stateful_step_count=steps, deadline=None)
     )
 
 
@@ -287,12 +288,12 @@ def test_the_model_refuses_what_the_disk_refuses() -> None:
 
 def test_random_histories_on_disk() -> None:
     """Whatever is done in whatever order, the files are what a dictionary would hold; crashes included."""
-    _run(DiskHistory, 60, 30)
+    _run(DiskHistory, examples(60), 30)
 
 
 def test_random_histories_with_other_writers() -> None:
     """The same when another program writes to the root, with `watch="scan"`."""
-    _run(WatchedHistory, 25, 20)
+    _run(WatchedHistory, examples(25), 20)
 
 
 @pytest.mark.torture

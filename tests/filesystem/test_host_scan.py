@@ -271,6 +271,7 @@ def test_what_cannot_be_put_back_is_named(root: Path) -> None:
         assert (root / "a.txt").read_text() == "alpha"
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_any_path(tmp_path: Path) -> None:
     """What others nested more deeply than a path can say is taken away whole, and what was there stays."""
     root = tmp_path / "root"

@@ -307,6 +307,7 @@ def test_a_bare_snapshot_goes_back_over_committed_calls(root: Path, watch: Liter
     assert _looks(root) == before
 
 
+@pytest.mark.slow
 @WATCH
 def test_a_crash_in_the_undo_of_a_bare_snapshot(tmp_path: Path, watch: Literal["scan"] | None) -> None:
     """Wherever the process stops: what was written is there, or all of it is undone."""

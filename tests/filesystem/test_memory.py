@@ -119,6 +119,7 @@ def test_the_log_has_one_period_for_each_living_snapshot() -> None:
     assert fs.changes(outer).added == tuple(f"f{number}" for number in range(10))
 
 
+@pytest.mark.slow
 def test_snapshots_dropped_leave_memory_where_it_was() -> None:
     """Ten thousand snapshots with writes in between, dropped or released, keep nothing."""
     fs = InMemoryFilesystem({f"d{number % 10}/f{number}": "x" for number in range(1000)})
@@ -151,10 +152,10 @@ def test_changes_cost_what_changed() -> None:
     fs = InMemoryFilesystem({f"f{number}": "x" for number in range(20_000)})
     snapshot = fs.snapshot()
     fs.write("f5", "y")
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100):
         assert fs.changes(snapshot).changed == ("f5",)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_a_directory_deleted_and_made_again_differs_in_its_files_only() -> None:
@@ -168,16 +169,17 @@ def test_a_directory_deleted_and_made_again_differs_in_its_files_only() -> None:
     assert fs.changes(snapshot) == FileChanges(("d/new",), ("d/other",), ("d/deep/", "d/deep/gone", "d/gone"))
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_fifty_thousand_files_in_one_directory_are_no_burden() -> None:
     """Writes do not copy the directory, and a snapshot of it is as quick as any."""
     fs = InMemoryFilesystem({f"all/f{number}": "x" for number in range(50_000)})
-    start = time.perf_counter()
+    start = time.process_time()
     for number in range(1000):
         snapshot = fs.snapshot()
         fs.write(f"all/f{number}", "y")
         fs.restore(snapshot)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert len(fs.list("all")) == 50_000
     assert fs.read("all/f7") == "x"
 

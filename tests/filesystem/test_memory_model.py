@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
+from tests.conftest import examples
 
 from weakincentives.filesystem import FileChanges
 from weakincentives.filesystem.memory import InMemoryFilesystem
@@ -167,11 +168,11 @@ class Files(RuleBasedStateMachine):
         assert sorted(found) == self.fs.glob("**/*")
 
 
-def run(examples: int, steps: int) -> None:
+def run(count: int, steps: int) -> None:
     run_state_machine_as_test(
         Files,
         settings=settings(
-            max_examples=examples,
+            max_examples=count,
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -181,7 +182,7 @@ def run(examples: int, steps: int) -> None:
 
 def test_random_histories_match_the_model() -> None:
     """Any mix of writes, deletes, moves, copies, snapshots, restores and releases gives the model's files."""
-    run(100, 30)
+    run(examples(100), 30)
 
 
 @pytest.mark.torture

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from tests.conftest import examples
 from tests.filesystem.crash import Faulty, abandon
 from tests.filesystem.test_host_model import EXAMPLES, SHARED, Model, append, delete, mkdir, transfer, write
 from tests.filesystem.test_host_model import _Failure as Impossible
@@ -561,11 +562,11 @@ class SharedDisk(SharedFiles):
         self.fs = HostFilesystem(self.folder / "root")
 
 
-def _run(machine: type[SharedFiles], examples: int, steps: int) -> None:
+def _run(machine: type[SharedFiles], count: int, steps: int) -> None:
     run_state_machine_as_test(  # pyright: ignore[reportUnknownMemberType]
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=count,
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -576,7 +577,7 @@ def _run(machine: type[SharedFiles], examples: int, steps: int) -> None:
 @pytest.mark.parametrize("machine", [SharedFiles, SharedDisk])
 def test_random_schedules_of_several_writers(machine: type[SharedFiles]) -> None:
     """Whatever overlaps with whatever, the files are what a fold over the writes that were kept gives."""
-    _run(machine, 60, 30)
+    _run(machine, examples(60), 30)
 
 
 @pytest.mark.torture

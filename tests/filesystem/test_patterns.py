@@ -14,6 +14,7 @@ from time import monotonic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 
 from weakincentives.errors import PatternError
 from weakincentives.filesystem.memory import InMemoryFilesystem
@@ -126,7 +127,7 @@ def test_what_is_no_pattern_is_refused_by_both(engine: str, pattern: str) -> Non
     assert str(caught.value).isascii()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(alphabet="ab|()[]^$.*+?{},-12\\dwsAzb:iP<>=!\u00e9", max_size=14))
 def test_any_text_is_a_pattern_or_a_clear_refusal(pattern: str) -> None:
     """No text breaks the reader; what it accepts, RE2 compiles, and `re` agrees where it knows the syntax."""
@@ -173,6 +174,7 @@ BOMB_PROGRAM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ENGINES)
 def test_no_bomb_takes_the_machine(which: str) -> None:
     """Each pattern ends soon after its second, in a process that never grows by more than 64 MB."""
@@ -188,6 +190,7 @@ def test_no_bomb_takes_the_machine(which: str) -> None:
     assert max(int(grown) for _, grown, _ in results) < 64, done.stdout
 
 
+@pytest.mark.slow
 def test_the_worker_is_stopped_by_memory() -> None:
     """What needs more than the limit is refused, by text or by the end of the process; none is left behind."""
     pytest.importorskip("regex", reason="regex has no wheel here")
@@ -201,6 +204,7 @@ def test_the_worker_is_stopped_by_memory() -> None:
         matcher.close()
 
 
+@pytest.mark.slow
 def test_the_worker_is_killed_at_the_deadline() -> None:
     """A pattern that backtracks without end raises `TimeoutError` at its wall-clock limit."""
     pytest.importorskip("regex", reason="regex has no wheel here")
@@ -219,7 +223,8 @@ def test_the_worker_is_killed_at_the_deadline() -> None:
 
 
 STOPPED_PROGRAM = """
-    import sys, time
+    import signal, sys, time
+    signal.alarm(120)  # it must not run for ever, should the test be killed or the limit not hold
     if sys.argv[1] == "regex":
         sys.modules["re2"] = None
     from weakincentives.errors import PatternError
@@ -239,6 +244,7 @@ STOPPED_PROGRAM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize("which", ENGINES)
 def test_the_time_limit_is_wall_time_also_while_the_process_is_stopped(which: str) -> None:

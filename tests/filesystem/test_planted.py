@@ -25,6 +25,7 @@ def test_there_are_enough_variants() -> None:
     assert len(VARIANTS) >= 80
 
 
+@pytest.mark.slow
 def test_an_ordinary_user_is_as_safe() -> None:
     """The same variants in a process that is not root's."""
     with TemporaryDirectory() as place:  # not in pytest's own folder, which is closed to other users

@@ -57,6 +57,7 @@ def test_what_fits_exactly_is_not_cut() -> None:
     assert "read_tool_result" in [tool.name for tool in world.executor.tools]
 
 
+@pytest.mark.slow
 def test_refusals_are_capped() -> None:
     """A policy, a tool's name, an id or arguments of any length make no unbounded reply."""
     refused = World(make_tool(fine), policies=[Wordy()]).call()

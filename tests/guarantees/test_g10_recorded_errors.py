@@ -73,6 +73,7 @@ def in_log(session: Session) -> set[int]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["", "tool error", "end", "ctrl-c", "cause", "group", "wrong", "undone"])
 def test_nothing_of_a_failed_call_stays_alive(how: str, caplog: pytest.LogCaptureFixture) -> None:
     """Once a call that raised is over, its local variables are free: the log holds no exception and no frame."""

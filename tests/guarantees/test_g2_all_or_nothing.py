@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 from tests.world import BEFORE, Counter, Go, Note, World, binding, change, make_tool, ok, outcomes
 
 from weakincentives.errors import NoEffect, RollbackError
@@ -268,8 +269,11 @@ def test_cancelling_a_task_undoes_its_call(delay: float) -> None:
     assert world.counter.alive == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need the main thread")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(0, 40, 4), *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(40) if seed % 4)]
+)
 def test_ctrl_c_at_random_moments(seed: int) -> None:
     """Ctrl-C at a random moment of a handler leaves everything as it was, and the next call works."""
     running: list[bool] = []
@@ -532,7 +536,7 @@ def run_program(
 PROGRAM = given(steps=st.lists(STEPS, max_size=12), end=ENDS, at=st.integers(0, 12), asynchronous=st.booleans())
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @PROGRAM
 def test_a_program_that_fails_leaves_no_trace(
     steps: list[tuple[Any, ...]], end: str, at: int, asynchronous: bool
@@ -550,7 +554,7 @@ def test_five_thousand_programs_that_fail(steps: list[tuple[Any, ...]], end: str
     run_program(steps, end, at, InMemoryFilesystem, asynchronous)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @PROGRAM
 def test_a_program_on_disk_that_fails_leaves_no_trace(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]], end: str, at: int, asynchronous: bool

@@ -289,7 +289,7 @@ def test_a_handle_that_is_first_asked_for_afterwards_is_worthless(how: str, outc
         except BaseException as error:
             caught.append(error)
 
-    start(late).join(5)
+    start(late).join(60)
     over.go.set()
     assert eventually(lambda: abandoned_count() == 0)
     assert [type(error) for error in caught] == [ResourcesClosedError if what == "files" else StaleCallError]
@@ -425,6 +425,7 @@ def storm(rounds: int, how: str) -> None:
     assert eventually(lambda: abandoned_count() == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "rounds"), [("times out", 200), ("fails", 50), ("succeeds", 50)])
 def test_writers_that_race_with_the_end_change_nothing_after_it(how: str, rounds: int) -> None:
     """Round after round: whatever is written while the call ends is there, or undone, before the reply."""
@@ -446,9 +447,9 @@ def test_threads_that_ask_for_their_first_handle_at_once_share_one_fence() -> No
     def handler(params: Text, *, context: ToolContext) -> ToolResult[str]:
         barrier = threading.Barrier(4)
         found: list[Any] = []
-        threads = [start(lambda: (barrier.wait(5), found.append(context.session[Count]))) for _ in range(4)]
+        threads = [start(lambda: (barrier.wait(60), found.append(context.session[Count]))) for _ in range(4)]
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
         kept.extend(found)
         return ToolResult.ok("")
 
@@ -482,7 +483,7 @@ def test_first_handles_race_with_the_end() -> None:
 
     def handler(params: Text, *, context: ToolContext) -> ToolResult[str]:
         contexts.append(context)
-        started.wait(5)
+        started.wait(60)
         return ToolResult.error("undone")
 
     thread = start(chaser)
@@ -492,5 +493,5 @@ def test_first_handles_race_with_the_end() -> None:
             executor.execute(call("handler", str(number)))
             assert session[Count].count() == 0
     stop.set()
-    thread.join(5)
+    thread.join(60)
     assert session[Count].count() == 0

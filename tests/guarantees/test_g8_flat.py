@@ -52,6 +52,7 @@ def world(**options: Any) -> World:
     return World(make_tool(act, max_repeats=None), **options)
 
 
+@pytest.mark.slow
 def test_state_of_any_size() -> None:
     """A call in a session of 100,000 STATE items costs what it costs in an empty one."""
 
@@ -65,6 +66,7 @@ def test_state_of_any_size() -> None:
     assert ratio(full, world) < 3
 
 
+@pytest.mark.slow
 def test_a_log_of_any_size() -> None:
     """A call in a session of 100,000 events costs what it costs in a new one."""
 
@@ -77,6 +79,7 @@ def test_a_log_of_any_size() -> None:
     assert ratio(old, world) < 3
 
 
+@pytest.mark.slow
 def test_files_of_any_number() -> None:
     """A call in a workspace of 20,000 files in memory costs what it costs in one of ten."""
 
@@ -101,6 +104,7 @@ def test_files_on_disk_of_any_number(tmp_path: Path) -> None:
     assert ratio(lambda: many("many", 50_000), lambda: many("few", 10)) < 3
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_for_calls_that_are_over() -> None:
     """After many calls no snapshot is alive and the executor holds nothing of them but the log."""
     made = world()

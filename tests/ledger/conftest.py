@@ -69,6 +69,14 @@ class Server:
         assert done.returncode == 0, f"{program}: {done.stderr.decode(errors='replace')}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks for the server is slow."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "postgres_server" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """One server for all tests of the run."""

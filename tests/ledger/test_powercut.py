@@ -16,6 +16,8 @@ from weakincentives.runtime.ledger import SqliteEffectLedger
 from ..conftest import needs
 from .powercut import CALLS, moments
 
+pytestmark = pytest.mark.slow  # strace
+
 PROGRAM = Path(__file__).with_name("powercut.py")
 
 

@@ -136,7 +136,7 @@ class FormerPostgres:
 _FINISH = "UPDATE wink_effects SET state = 'succeeded', message = 'Late.', created_at = %s WHERE key = %s AND token = 7"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def former(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Former]:
     made = (
         FormerSqlite(tmp_path / "ledger.db")
@@ -181,7 +181,7 @@ SHOP = IdempotencyConfig(scope="shop")
 
 
 def executor(ledger: Ledger, config: IdempotencyConfig = SHOP, cls: Any = Payment, name: str = "pay") -> ToolExecutor:
-    tool = Tool[cls, int](name=name, description="Pay.", handler=pay, idempotency=config, timeout=5)
+    tool = Tool[cls, int](name=name, description="Pay.", handler=pay, idempotency=config, timeout=60)
     section = MarkdownSection(title="Shop", template="", tools=[tool])
     prompt: Prompt[Any] = Prompt(PromptTemplate[Any](ns="tests", key="upgrade", sections=[section]))
     return ToolExecutor(prompt=prompt, session=Session(session_id="s-1"), effect_ledger=ledger)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 
 from weakincentives.masking import MAX_LEAVING_CHARS, leaving, redact
 
@@ -123,7 +124,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
 def test_any_text_can_be_masked_once_and_for_all(pieces: list[str]) -> None:
     """Nothing raises, and masking twice changes nothing, whatever the text is made of."""
@@ -185,14 +186,15 @@ def test_the_quotes_before_a_name_are_counted_from_the_last_quoted_value() -> No
     assert redact("failed (dsn='host=db password=xyzzy42 dbname=a'), pwd: 'Kiwi 5'").count("[masked]") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @pytest.mark.parametrize("piece", LONG)
 def test_time_is_in_proportion_to_the_text(piece: str) -> None:
     """Four times the text takes about four times as long, not sixteen, whatever it repeats."""
     small, large = 64 * 1024, 256 * 1024
     first = min(seconds(piece * (small // len(piece))) for _ in range(3))
-    second = min(seconds(piece * (large // len(piece))) for _ in range(3))
-    assert second < 5 * first + 0.1
+    limit = 5 * first + 0.1
+    assert any(seconds(piece * (large // len(piece))) < limit for _ in range(3))
 
 
 @pytest.mark.torture

@@ -25,6 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, Secret, SecretBytes, SecretStr, field_serializer
+from tests.conftest import examples
 
 from weakincentives.errors import SchemaError
 from weakincentives.prompt.canonical import canonical
@@ -315,6 +316,7 @@ def test_a_field_that_was_never_set_is_left_out() -> None:
     assert canonical(value) == canonical(Lazy(1)) != canonical(other)
 
 
+@pytest.mark.slow
 def test_classes_without_end_do_not_fill_the_memory() -> None:
     """What is remembered of classes is bounded."""
     from weakincentives.prompt import canonical as module
@@ -367,7 +369,7 @@ for _name in ("int", "decimal", "text", "instant", "enum", "record", "secret"):
 def test_two_values_of_a_kind_have_one_form_exactly_when_they_are_equal(kind: str) -> None:
     """Whatever their text, their zone, their exponent or the order in which they were put together."""
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(KINDS[kind], KINDS[kind])
     def check(one: Any, two: Any) -> None:
         assert (canonical(one) == canonical(two)) == (one == two)
@@ -393,7 +395,7 @@ def test_values_of_different_kinds_have_different_forms() -> None:
     """No value of one kind is taken for one of another."""
     anything = st.sampled_from(list(KINDS.values())).flatmap(lambda kind: kind)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     @given(anything, anything)
     def check(one: Any, two: Any) -> None:
         if canonical(one) == canonical(two):
@@ -414,6 +416,7 @@ for pair in [*EQUAL, *DIFFERENT]:
 """
 
 
+@pytest.mark.slow
 def test_forms_are_the_same_in_every_process() -> None:
     """Whatever the seed of its hashes."""
     root = str(Path(__file__).parents[2])

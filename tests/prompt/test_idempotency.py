@@ -158,6 +158,7 @@ def test_the_order_of_a_secret_mapping_does_not_count() -> None:
     assert params_hash(Secret({"a": 1, "b": 2})) == params_hash(Secret({"b": 2, "a": 1}))
 
 
+@pytest.mark.slow
 def test_sets_have_the_same_key_in_every_process() -> None:
     """The order in which a set lists its items, another one in each process, is not part of the key."""
     program = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 
 from weakincentives.errors import ProviderError, ResourceCycleError, ResourceScopeError, UnboundResourceError
 from weakincentives.resources import Binding, Resolver, ResourceRegistry, Scope
@@ -153,7 +154,7 @@ def outcome(work: Callable[[], Any]) -> object:
 
 
 @given(worlds())
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_any_graph_is_resolved_as_the_naive_resolver_does(world: tuple[list[Spec], list[Step]]) -> None:
     """For any graph and requests: same results, same errors and circles, same order of births and closings."""
     specs, steps = world

@@ -8,6 +8,7 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from tests.resources.parts import Builder, Config, Quiet, Store, Tracer, boom
 
 from weakincentives.errors import ProviderError
@@ -27,6 +28,7 @@ def growth(work: Any) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_prototypes_with_nothing_to_close_are_not_kept() -> None:
     """A context that makes many prototypes without `close()` keeps none of them."""
     registry = ResourceRegistry.of(
@@ -44,6 +46,7 @@ def test_prototypes_with_nothing_to_close_are_not_kept() -> None:
         assert growth(work) < 10_000
 
 
+@pytest.mark.slow
 def test_tool_scopes_leave_nothing() -> None:
     """Ten thousand tool scopes with resources in them, failing ones too, leave memory where it was."""
     registry = ResourceRegistry.of(
@@ -64,6 +67,7 @@ def test_tool_scopes_leave_nothing() -> None:
         assert growth(work) < 10_000
 
 
+@pytest.mark.slow
 def test_closing_lets_go_of_what_was_built() -> None:
     """After a context closed, or discarded them, its singletons are free, even while context and scope are kept."""
     ctx = ResourceRegistry.of(Binding(Store, lambda r: Store()), Binding(Quiet, lambda r: Quiet())).open()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 from tests.resources.parts import Client, Config, Quiet, Report, Tracer, boom
 
 from weakincentives.errors import ResourceCycleError, ResourcesClosedError
@@ -279,7 +280,7 @@ def reaches_a_circle(edges: Edges, node: int, path: tuple[int, ...] = ()) -> boo
 
 
 @given(graphs(), st.lists(st.integers(0, 5), min_size=4, max_size=4))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_random_graphs_from_many_threads(edges: Edges, wanted: list[int]) -> None:
     """In any graph, four threads at once get each buildable node built once, and a real circle for every other."""
     made: Counter[int] = Counter()

@@ -84,10 +84,10 @@ def test_a_sync_handler_with_a_limit_does_not_block_the_loop() -> None:
     go = threading.Event()
 
     def waits(params: Text) -> ToolResult[str]:
-        return ToolResult.ok(str(go.wait(5)))
+        return ToolResult.ok(str(go.wait(60)))
 
     async def main() -> None:
-        async with executor_of(make(waits, timeout=10.0)) as executor:
+        async with executor_of(make(waits, timeout=60.0)) as executor:
             task = asyncio.create_task(executor.aexecute(call("waits")))
             await asyncio.sleep(0.02)
             go.set()
@@ -179,7 +179,7 @@ def thread_stuck(params: Text, *, context: ToolContext) -> ToolResult[str]:
     files = context.filesystem
     assert files is not None
     files.write("made.txt", "made")
-    go.wait(20)
+    go.wait(60)
     context.session[Count].append(Count(6))
     return ToolResult.ok("")
 
@@ -211,7 +211,7 @@ def test_cancelling_undoes_the_call_and_records_one_event(tool: Any) -> None:
         async with executor_of(tool, sync_add, session=session, fs=fs) as executor:
             started = time.monotonic()
             await cancelled_after(0.1, executor.aexecute(call("stuck", "1")))
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 15
             assert session[Count].count() == 0
             assert [stat.path for stat in fs.list()] == ["kept.txt"]
             assert (await executor.aexecute(call("sync_add", "2"))).success

@@ -161,7 +161,7 @@ def test_many_executors_in_many_threads() -> None:
 
     def meet(params: Step, *, context: ToolContext) -> ToolResult[int]:
         context.session[Count].append(Count(1))
-        return ToolResult.ok(barrier.wait(10))
+        return ToolResult.ok(barrier.wait(60))
 
     executors = [executor_of(meet) for _ in range(THREADS)]
     replies: list[bool] = []
@@ -188,7 +188,7 @@ def test_a_first_call_from_many_threads_enters_the_resources_once() -> None:
             executor = executor_of(use, resources={Thing: Binding(Thing, lambda resolver: Thing())})
             barrier = threading.Barrier(4)
             threads = [
-                start(lambda e=executor, b=barrier, n=n: (b.wait(5), e.execute(call("use", str(n))))) for n in range(4)
+                start(lambda e=executor, b=barrier, n=n: (b.wait(60), e.execute(call("use", str(n))))) for n in range(4)
             ]
             for thread in threads:
                 thread.join(10)

@@ -20,6 +20,8 @@ from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesy
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolReply, transaction
 
+pytestmark = pytest.mark.slow  # an interrupt at every place
+
 STEPS = {"a": 1, "x": 3, "!": 11}
 """Every how many places: a call that fails has more of them, most of them in `logging`."""
 

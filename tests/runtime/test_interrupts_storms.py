@@ -115,6 +115,7 @@ def storm(times: int, fs: Filesystem | None, names: tuple[str, ...] = ("write",)
     return left
 
 
+@pytest.mark.slow
 def test_calls_in_memory() -> None:
     """Single calls, good and bad, written and refused."""
     assert storm(300, InMemoryFilesystem({"log": ""}), ("write", "read", "write", "missing")) > 30
@@ -224,6 +225,7 @@ def waiting(times: int) -> None:
         assert_free(session)
 
 
+@pytest.mark.slow
 def test_waiting_calls() -> None:
     """An interrupt ends a wait in the main thread and leaves nothing locked."""
     waiting(60)

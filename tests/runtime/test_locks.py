@@ -315,7 +315,7 @@ def _in_thread(executor: ToolExecutor) -> bool:
     found: list[bool] = []
     context = copy_context()
     thread = start(lambda: context.run(lambda: found.append(executor.execute(call("add", "2")).success)))
-    thread.join(5)
+    thread.join(60)
     return found[0]
 
 
@@ -441,7 +441,7 @@ def test_a_nested_call_in_progress_is_over_when_its_caller_is() -> None:
 
     def inner(params: Text, *, context: ToolContext) -> ToolResult[str]:
         context.session[Count].append(Count(20))
-        go.wait(10)
+        go.wait(60)
         try:
             context.session[Count].append(Count(30))
         except Exception as error:
@@ -462,7 +462,7 @@ def test_a_nested_call_in_progress_is_over_when_its_caller_is() -> None:
             assert executor.execute(call("outer", f"out {text}", text=text)).outcome == "timeout"
             assert executor.execute(call("add", f"between {text}")).success
             go.set()
-            assert gone.wait(5)
+            assert gone.wait(60)
             assert [item.value for item in session[Count].all()] == [1] * (number + 1)
     assert problems == ["StaleCallError", "StaleCallError"]
     assert [reply.outcome for reply in replies] == ["cancelled", "cancelled"]
@@ -478,7 +478,7 @@ def test_a_transaction_holds_the_lock_for_the_calls_inside_it() -> None:
             other = start(lambda: (executor.execute(call("add", "2")), done.append("other")))
             time.sleep(0.05)
             assert not done
-        other.join(5)
+        other.join(60)
     assert done == ["other"]
     assert session[Count].count() == 2
 
@@ -545,7 +545,7 @@ def test_views_of_one_filesystem_have_its_lock() -> None:
 
     def slow(params: Text, *, context: ToolContext) -> ToolResult[str]:
         inside.set()
-        go.wait(10)
+        go.wait(60)
         order.append("slow")
         return ToolResult.ok("")
 
@@ -557,7 +557,7 @@ def test_views_of_one_filesystem_have_its_lock() -> None:
     with executor_of(slow, resources={Filesystem: fs}) as one, executor_of(quick, resources={Filesystem: view}) as two:
         threads = [threading.Thread(target=one.execute, args=[call("slow", "1")])]
         threads[0].start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         threads.append(threading.Thread(target=two.execute, args=[call("quick", "2")]))
         threads[1].start()
         threads[1].join(0.1)

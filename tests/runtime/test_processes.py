@@ -50,6 +50,8 @@ from weakincentives.runtime.processes import POOL, Job, Worker, WorkerDiedError,
 from weakincentives.runtime.threads import abandoned_count
 from weakincentives.session import replace_latest
 
+pytestmark = pytest.mark.slow  # processes
+
 
 def isolated(handler: Any, name: str = "", **options: Any) -> Any:
     return make(handler, name, isolation="process", **options)

@@ -73,7 +73,7 @@ def test_workers_are_used_again() -> None:
 def test_idle_workers_are_limited() -> None:
     """After a burst at most sixteen threads stay."""
     barrier = threading.Barrier(30)
-    works = [Threaded(lambda: barrier.wait(10)) for _ in range(30)]
+    works = [Threaded(lambda: barrier.wait(60)) for _ in range(30)]
     for work in works:
         work.future.result(10)
     assert eventually(lambda: len(names()) <= 16)
@@ -107,7 +107,7 @@ def test_cancelling_a_wait_does_not_break_the_worker() -> None:
     hook, threading.excepthook = threading.excepthook, problems.append
 
     def waits(params: Text, *, context: ToolContext) -> ToolResult[str]:
-        go.wait(10)
+        go.wait(60)
         return ToolResult.ok("")
 
     async def main() -> None:
@@ -134,7 +134,7 @@ def test_stuck_threads_are_counted_capped_and_gone_when_they_return() -> None:
     session = Session()
 
     def waits(params: Text, *, context: ToolContext) -> ToolResult[str]:
-        go.wait(30)
+        go.wait(60)
         context.session[Count].append(Count(1))
         return ToolResult.ok("")
 
@@ -207,4 +207,4 @@ def test_limits_of_centuries_are_no_problem() -> None:
     with executor_of(make(ok, timeout=1e15)) as executor:
         started = time.monotonic()
         assert executor.execute(call("ok")).success
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60

@@ -83,7 +83,7 @@ def test_read_only_calls_that_follow_one_another_overlap(run: Any) -> None:
     barrier = threading.Barrier(4)
 
     def meet(params: Text) -> ToolResult[str]:
-        barrier.wait(10)
+        barrier.wait(60)
         return ToolResult.ok(params.text)
 
     calls = [call("meet", text, text=text) for text in "abcd"]
@@ -101,7 +101,7 @@ def test_async_readers_overlap_in_one_loop() -> None:
             arrived[0] += 1
             if arrived[0] == 3:
                 everyone.set()
-            await asyncio.wait_for(everyone.wait(), 10)
+            await asyncio.wait_for(everyone.wait(), 60)
             return ToolResult.ok("")
 
         async with executor_of(make(meet, read_only=True)) as executor:
@@ -324,7 +324,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     session, go = Session(), threading.Event()
 
     def stuck(params: Text) -> ToolResult[str]:
-        go.wait(20)
+        go.wait(60)
         return ToolResult.ok("")
 
     started = time.monotonic()
@@ -332,7 +332,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         timers = [interrupt_main(0.1), interrupt_main(0.3)]
         with pytest.raises(KeyboardInterrupt):
             executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         for timer in timers:
             timer.join()
     go.set()

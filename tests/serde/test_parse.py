@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
+from tests.conftest import examples
 from typing_extensions import TypedDict
 
 from weakincentives.errors import ParseError, SchemaError
@@ -327,9 +328,9 @@ def test_of_duplicate_keys_the_last_wins() -> None:
 def test_too_much_text_is_refused_at_once() -> None:
     """Fifty megabytes are turned away before they are read; the limit can be lifted."""
     text = json.dumps({"query": "x" * 50_000_000})
-    started = time.monotonic()
+    started = time.process_time()
     assert failures(Search, text)[""].startswith("Input is too long")
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     assert len(parse(Search, text, max_bytes=None).query) == 50_000_000
     assert MAX_INPUT_BYTES < 50_000_000
 
@@ -337,9 +338,9 @@ def test_too_much_text_is_refused_at_once() -> None:
 def test_a_million_failures_do_not_hang() -> None:
     """The first are explained, the number is told."""
     text = json.dumps({"query": "x", "file_types": [1] * 1_000_000})
-    started = time.monotonic()
+    started = time.process_time()
     found = failures(Search, text)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     assert found[""] == "1000000 problems in all; these are the first"
     assert found["file_types.0"] == "Expected type string, got integer 1"
 
@@ -381,7 +382,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from([*Everything.__dataclass_fields__, "unknown", ""])
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_any_json_object_parses_or_gives_a_parse_error(data: dict[str, Any]) -> None:
     """Never another exception, never a failure without text, and text and mapping agree."""
@@ -397,7 +398,7 @@ def test_any_json_object_parses_or_gives_a_parse_error(data: dict[str, Any]) -> 
     assert outcomes[0] == outcomes[1]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.text() | st.binary())
 def test_any_text_parses_or_gives_a_parse_error(data: str | bytes) -> None:
     """Garbage in, one clear error out."""

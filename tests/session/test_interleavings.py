@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.conftest import examples
 
 from weakincentives.errors import ReducerError, SessionError
 from weakincentives.fence import Fence, Owner, enter_owner, leave_owner
@@ -504,7 +505,7 @@ EXAMPLES = int(os.environ.get("WINK_EXAMPLES", "3000"))
 class TestInterleavings(Interleavings.TestCase):  # type: ignore[name-defined]
     """Undoing a call leaves what everybody else's writes alone would have made, in every schedule."""
 
-    settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=examples(50), stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.torture

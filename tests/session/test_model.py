@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from tests.conftest import examples
 
 from weakincentives.errors import ReducerError, SnapshotError
 from weakincentives.session import (
@@ -278,7 +279,7 @@ EXAMPLES = int(os.environ.get("WINK_EXAMPLES", "2000"))
 class TestSessionAgainstTheModel(SessionMachine.TestCase):  # type: ignore[name-defined]
     """Random histories of several sessions agree with the model after every step."""
 
-    settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=examples(100), stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.torture

@@ -113,7 +113,7 @@ def _note_transfer(params: Any, context: ToolContext) -> None:
         if wrote is not None or session.noted((_WROTE, path)) is not None:
             session.note((_WROTE, path), wrote)
         if wrote is None and read is not None:
-            prints = prints.set(path, read)
+            prints = with_entry(prints, path, read)
     if prints is not before:
         session[SeenFiles].seed(SeenFiles(prints))
 
