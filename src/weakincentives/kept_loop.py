@@ -7,20 +7,24 @@ each thread has one, and what runs in our own worker threads uses the loop of th
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
+from functools import partial
 from threading import Lock, RLock, Thread, current_thread
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, NoReturn, Protocol, TypeVar, final
 from weakref import WeakSet, finalize
 
 from .interrupts import shielded, wait_until_done
 from .signals import run_loop, shielded_run
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _GRACE = 1.0
 """Seconds that tasks get to end when the last run on a loop is over; then the loop is left to them."""
@@ -54,10 +58,10 @@ def running_loop() -> AbstractEventLoop | None:
 def run_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:
     """Run it on a loop that runs in another thread, and wait. An interrupt cancels it and waits for its end."""
     done: Future[None] = Future()
-    tasks: list[asyncio.Task[T]] = []
+    tasks: list[asyncio.Task[Callable[[], T]]] = []
 
     def begin() -> None:
-        task = loop.create_task(_awaited(pending))
+        task = loop.create_task(outcome_of(pending))
         task.add_done_callback(lambda _: done.set_result(None))
         tasks.append(task)
 
@@ -69,7 +73,7 @@ def run_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:
             loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - there is none yet
             wait_until_done(done)  # a second interrupt does not wait
             raise
-        return tasks[0].result()
+        return tasks[0].result()()
 
 
 def is_gone(loop: AbstractEventLoop) -> bool:
@@ -80,6 +84,25 @@ def is_gone(loop: AbstractEventLoop) -> bool:
 async def await_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:
     """Run it on a loop that runs in another thread, and await the result on this one."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(pending), loop))
+
+
+async def outcome_of(pending: Awaitable[T]) -> Callable[[], T]:
+    """Await it; what it came to, as a function that returns or raises it.
+
+    For tasks that run users' code: asyncio lets KeyboardInterrupt and SystemExit of a task break out of the loop, in
+    the middle of all others.
+    """
+    try:
+        result = await pending
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised again where it is asked for
+        return partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 async def _awaited(pending: Awaitable[T]) -> T:
@@ -196,7 +219,7 @@ class _Driven:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._lock = RLock()  # `drop` may be called by the garbage collector, anywhere
-        self._busy = self._held = self._stopping = self._dropped = False
+        self._busy = self._held = self._stopping = self._stopped = self._dropped = False
         self.spoiled = False
         self._waiting = 0
         self._thread: Thread | None = None
@@ -230,7 +253,7 @@ class _Driven:
                 thread.join()  # it cancels whatever there is
 
     def _run_here(self, pending: Awaitable[T]) -> T:
-        task = self.loop.create_task(_awaited(pending))
+        task = self.loop.create_task(outcome_of(pending))
         try:
             interrupted = run_loop(self.loop, task)
         except BaseException:
@@ -239,7 +262,7 @@ class _Driven:
             raise
         if interrupted:
             raise KeyboardInterrupt
-        return task.result()
+        return task.result()()
 
     def hold(self) -> None:
         """Have it run in a thread of its own."""
@@ -292,7 +315,7 @@ class _Driven:
     def _stop_soon(self) -> None:
         if not self._stopping:
             self._stopping = True
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.call_soon_threadsafe(self._stop)
 
     def _close(self) -> None:
         self._busy = True  # for good
@@ -303,15 +326,31 @@ class _Driven:
     # In the thread of its own.
 
     def _serve(self) -> None:
-        self.loop.run_forever()
-        self.loop.run_until_complete(_cancel_tasks(self.loop))
+        while not self._stopped:
+            self._survive(self.loop.run_forever)
+        while not self._survive(lambda: self.loop.run_until_complete(_cancel_tasks(self.loop))):
+            pass
         with self._lock:
-            self._stopping = self._busy = False
+            self._stopping = self._stopped = self._busy = False
             self._thread = None
             if self._dropped:
                 self._close()
             elif self._held:  # by a new user
                 self._start_thread()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self.loop.stop()
+
+    @staticmethod
+    def _survive(run: Callable[[], object]) -> bool:
+        """Run the loop; False when a task that was left behind has raised SystemExit or the like out of it."""
+        try:
+            run()
+        except (KeyboardInterrupt, SystemExit) as error:
+            _log.warning("A task that a handler left behind raised %s", type(error).__name__)
+            return False
+        return True
 
 
 async def _cancel_tasks(loop: AbstractEventLoop) -> None:
@@ -354,6 +393,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = [
-    "EventLoop", "KeptLoop", "RunningLoop", "await_on", "home_loop", "is_gone", "run_on", "run_to_end", "running_loop",
-    "thread_loop", "with_home",
+    "EventLoop", "KeptLoop", "RunningLoop", "await_on", "home_loop", "is_gone", "outcome_of", "run_on", "run_to_end",
+    "running_loop", "thread_loop", "with_home",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -17,10 +18,11 @@ import httpx
 import pytest
 from tests.runtime.limits_parts import Text, call, eventually, executor_of, make, outcomes
 
+from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.kept_loop import KeptLoop, thread_loop
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.resources import Binding, Resolver
-from weakincentives.runtime import MainLoop, Session
+from weakincentives.runtime import MainLoop, Session, ToolCall, ToolInvoked
 from weakincentives.testing import ScriptedAdapter, execute_tool, say
 from weakincentives.testing import call as calls
 
@@ -332,6 +334,64 @@ def test_a_forked_process_has_a_loop_of_its_own(client: httpx.AsyncClient) -> No
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert executor.execute(call("fetch", "3", text="x")).result.value == "ok"
+
+
+# --- handlers that end the program
+
+
+async def _exit(params: Text, *, context: ToolContext) -> ToolResult[str]:
+    raise KeyboardInterrupt if params.text == "interrupt" else SystemExit(3)
+
+
+async def _turn(executor: ToolExecutor, calls: list[ToolCall], entered: bool) -> None:
+    if not entered:
+        await executor.aexecute_all(calls)
+        return
+    async with executor:
+        await executor.aexecute_all(calls)
+
+
+@pytest.mark.parametrize("how", ["exit", "interrupt"])
+@pytest.mark.parametrize("options", [{}, {"timeout": 60.0}, {"read_only": True}], ids=["plain", "limited", "read-only"])
+def test_a_handler_that_ends_the_program_leaves_the_loop_in_order(how: str, options: dict[str, Any]) -> None:
+    """What it raises passes on, every call is answered, the loop goes on, and so do the signal handlers."""
+    expected = KeyboardInterrupt if how == "interrupt" else SystemExit
+    tools = [make(_exit, "exit", **options), make(_quick, "quick", **options)]
+    turn = [call("quick", "1", text="a"), call("exit", "2", text=how), call("quick", "3", text="b")]
+    before = signal.getsignal(signal.SIGINT)
+    for entered in (False, True):
+        session = Session()
+        with pytest.raises(expected):
+            asyncio.run(_turn(executor_of(*tools, session=session), turn, entered))
+        assert sorted(event.call_id or "" for event in session[ToolInvoked].all()) == ["1", "2", "3"]
+        assert signal.getsignal(signal.SIGINT) is before
+    loop = thread_loop().loop
+    with executor_of(*tools, session=Session()) as executor:
+        with pytest.raises(expected):
+            executor.execute_all(turn)
+        assert executor.execute(call("quick", "4", text="x")).result.value == "quick"
+    assert thread_loop().loop is loop
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_task_left_behind_that_ends_the_program_does_not_end_the_loop() -> None:
+    """Nobody waits for it, so there is nobody to raise it for; it is logged."""
+
+    async def leave(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        async def background() -> None:
+            await asyncio.sleep(0.01)
+            raise SystemExit(3)
+
+        kept.append(asyncio.create_task(background()))
+        return ToolResult.ok("")
+
+    kept: list[asyncio.Task[None]] = []
+    with executor_of(leave, make(_quick, "quick"), session=Session()) as executor:
+        executor.execute(call("leave", "1", text="x"))
+        eventually(kept[0].done)
+        assert executor.execute(call("quick", "2", text="x")).result.value == "quick"
+    assert isinstance(kept[0].exception(), SystemExit)
+    assert our_threads() == []
 
 
 # --- plain handlers in async code

@@ -13,6 +13,7 @@ from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..errors import VisibilityExpansionRequired
 from ..interrupts import MAIN, current_shield, shielded, unshielded, wait_until_done
+from ..kept_loop import outcome_of
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import may_overlap
 from ..prompt.prompt import Prompt
@@ -235,7 +236,7 @@ class ToolExecutor:
                     for task in tasks:
                         task.cancel()
                 for call, task in zip(batch, tasks, strict=True):
-                    await turn.atake(call, unshielded(task))
+                    await turn.atake(call, _outcome(task))
             return turn.finish()
 
     def close(self) -> None:
@@ -482,12 +483,16 @@ def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]
         done.set_result(None)
 
 
-async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
+async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> Callable[[], ToolReply]:
     with shielded():  # a task of its own begins at depth zero
         try:
-            return await dispatch(call, run, _awaiting(), before)
+            return await outcome_of(dispatch(call, run, _awaiting(), before))
         finally:
             done.set_result(None)
+
+
+async def _outcome(task: asyncio.Future[Callable[[], ToolReply]]) -> ToolReply:
+    return (await unshielded(task))()
 
 
 __all__ = ["ToolExecutor"]

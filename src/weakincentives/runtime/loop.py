@@ -30,8 +30,6 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 _logger = logging.getLogger(__name__)
 
-_A_DAY = timedelta(days=1)
-
 
 class LoopResponse(Protocol[OutputT_co]):
     """What a request is answered with. `PromptResponse` is the implementation."""
@@ -200,8 +198,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         the results so far. `stream_results` has no such limit.
 
         Ctrl-C undoes every call that is running, answers all that are open, and passes on. With a concurrency above 1
-        the requests share an event loop in this thread, and handlers run in threads of their own, so that they overlap
-        and can be given up on; for that, a request without a deadline has one of a day.
+        the requests share an event loop in this thread, and plain handlers run in threads of their own, so that they
+        overlap and can be given up on (unless their tool says `blocking=False`).
         """
         return self._batch(requests, concurrency, progress, retries).collect(max_requests)
 
@@ -272,14 +270,11 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         result.response = self._evaluate(self._prepare_for(result))
 
     async def _aanswer(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> None:
-        deadline = _A_DAY if self.config.deadline is None else None
-        result.response = await self._aevaluate(self._prepare_for(result, deadline))
+        result.response = await self._aevaluate(self._prepare_for(result))
 
-    def _prepare_for(
-        self, result: LoopResult[RequestT, LoopResponse[OutputT]], deadline: timedelta | None = None
-    ) -> _Prepared:
+    def _prepare_for(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> _Prepared:
         """One attempt at a request of a batch; its ids are known before `prepare`, which may fail."""
-        prepared = self._prepare(result.request, deadline=deadline, run_context=result.run_context)
+        prepared = self._prepare(result.request, run_context=result.run_context)
         result.session = prepared.session
         result.run_context = replace(result.run_context, session_id=prepared.session.session_id)
         prepared.options["run_context"] = result.run_context

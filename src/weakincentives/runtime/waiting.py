@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
 from ..interrupts import MAIN, OTHER, Shield, unshielded, wait_until_done
-from ..kept_loop import EventLoop, KeptLoop, running_loop, thread_loop, with_home
+from ..kept_loop import EventLoop, KeptLoop, outcome_of, running_loop, thread_loop, with_home
 from ..prompt.events import Outcome
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
@@ -277,15 +277,17 @@ async def _called_within(seconds: float | None, function: Callable[[], Any]) -> 
 
 
 async def _task_within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
-    task = asyncio.ensure_future(awaitable)
+    task = asyncio.ensure_future(outcome_of(awaitable))
     try:
         await unshielded(asyncio.wait({task}, timeout=seconds))
         if task.done():
-            return task.result()
+            return task.result()()
+        await _stopped(task)
     except BaseException:
         await _stopped(task)
         raise
-    await _stopped(task)
+    finally:
+        _close_unbegun(awaitable)
     raise OutOfTime
 
 
@@ -311,8 +313,13 @@ def _run(awaitable: Awaitable[Any], event_loop: EventLoop) -> Any:
     try:
         return event_loop.run(awaitable)
     finally:
-        if isinstance(awaitable, CoroutineType) and inspect.getcoroutinestate(awaitable) == inspect.CORO_CREATED:  # pyright: ignore[reportUnknownArgumentType]
-            awaitable.close()  # an interrupt came before it began
+        _close_unbegun(awaitable)
+
+
+def _close_unbegun(awaitable: Awaitable[Any]) -> None:
+    """What was cancelled before it began would be complained about."""
+    if isinstance(awaitable, CoroutineType) and inspect.getcoroutinestate(awaitable) == inspect.CORO_CREATED:  # pyright: ignore[reportUnknownArgumentType]
+        awaitable.close()
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
