@@ -519,8 +519,16 @@ def manifest_marker_of_another_root(case: Case) -> Expected:
 def manifest_marker_of_an_earlier_time(case: Case) -> Expected:
     marker = case.entry / "mirror" / "open"
     data = marker.read_bytes()
-    with HostFilesystem(case.root, watch="scan") as fs:
-        fs.write("new.txt", "by the user")
+    child = os.fork()  # closing would remove the mirror, so somebody has to end without that
+    if child == 0:
+        try:
+            fs = HostFilesystem(case.root, watch="scan")
+            fs.write("new.txt", "by the user")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert not marker.exists()
+    assert marker.parent.exists()
     marker.write_bytes(data)
     return "nothing"
 

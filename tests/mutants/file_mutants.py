@@ -71,8 +71,8 @@ MUTANTS = [
     Mutant(
         "a copy of a file that changed counts as read",
         "prompt/read_before_write.py",
-        "            prints = prints.set(path, read)",
-        "            prints = prints.set(path, _print(fs, path) if fs is not None else read)",
+        "            prints = with_entry(prints, path, read)",
+        "            prints = with_entry(prints, path, _print(fs, path) if fs is not None else read)",
         _KNOWN,
     ),
     Mutant(

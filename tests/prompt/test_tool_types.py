@@ -225,6 +225,7 @@ def test_a_contract_knows_an_annotated_handler(text: bool) -> None:
     def handler(params: None) -> None: ...
 
     form = Annotated[ToolResult[int], "how many"]
-    handler.__annotations__["return"] = "typing.Annotated[ToolResult[int], 'how many']" if text else form
+    returns: Any = "typing.Annotated[ToolResult[int], 'how many']" if text else form
+    handler.__annotations__ = {"params": None, "return": returns}
     checked = cast(Any, require(lambda params: params is not None, "say what")(handler))
     assert checked(None) == ToolResult.error("Precondition failed: say what")

@@ -160,7 +160,7 @@ def test_a_call_made_inside_another() -> None:
 
 def test_an_async_handler_in_synchronous_code() -> None:
     """The event loop that is run for an async handler is interrupted as `asyncio.run` is: the call is cancelled."""
-    assert interruptions(executed(lambda: Trial(awrite, write), "awrite"), step=3) > 500
+    assert interruptions(executed(lambda: Trial(awrite, write), "awrite"), step=3) > 300
 
 
 def test_a_turn_of_several_calls() -> None:

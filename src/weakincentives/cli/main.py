@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,7 +13,7 @@ from pkgutil import iter_modules
 
 from . import commands
 from .commands.version import version_text
-from .output import LogFormatter, Parser, show_error
+from .output import LogFormatter, Parser, json_text, show, show_error
 from .usage import FailedError, WrongUseError
 
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     A command that is only a name for others, as `wink` itself, prints its help.
     """
     arguments = build_parser().parse_args(argv)
-    with _logs(verbose=getattr(arguments, "verbose", False)):
+    with _logs(verbose=getattr(arguments, "verbose", False)), _warnings(as_json=getattr(arguments, "json", False)):
         return _run(arguments)
 
 
@@ -78,6 +79,21 @@ def _logs(*, verbose: bool) -> Generator[None]:
         yield
     finally:
         ours.setLevel(level)
+
+
+@contextmanager
+def _warnings(*, as_json: bool) -> Generator[None]:
+    """Warnings, which may quote what users and models wrote, are shown like everything else."""
+
+    def show_warning(message: Warning | str, *_: object) -> None:
+        if as_json:
+            show(json_text({"kind": "warning", "text": str(message)}), to=sys.stderr)
+        else:
+            show_error(f"wink: warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        yield
 
 
 __all__ = ["build_parser", "main"]
