@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_GRACE = 1.0
+_GRACE = 3.0
 """Seconds that tasks get to end when the last run on a loop is over; then the loop is left to them."""
 
 _home: ContextVar[AbstractEventLoop | None] = ContextVar("weakincentives_home_loop", default=None)
@@ -148,7 +148,7 @@ class KeptLoop:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._users = 0
+        self._users: WeakSet[Any] = WeakSet()
         self._driven: _Driven | None = None
         self._close: finalize[[], KeptLoop] | None = None
         _kept.add(self)
@@ -167,15 +167,15 @@ class KeptLoop:
         """The loop itself."""
         return self._current().loop
 
-    def enter(self) -> None:
-        """One user more."""
+    def enter(self, user: object) -> None:
+        """One user more. It is held weakly: who is dropped without leaving counts as gone."""
         with self._lock:
-            self._users += 1
+            self._users.add(user)
 
-    def leave(self) -> None:
+    def leave(self, user: object) -> None:
         """One user less; the last one takes along what still runs on the loop. Waits for that, for a moment."""
         with self._lock:
-            self._users -= 1
+            self._users.discard(user)
             driven = None if self._users else self._driven
         if driven is not None and not driven.clear():
             self.give_up(driven.loop)
@@ -376,13 +376,13 @@ def thread_loop() -> KeptLoop:
 
 def run_to_end(pending: Awaitable[T]) -> T:
     """`asyncio.run` for plain code, on the loop that is kept for this thread; Ctrl-C cancels it."""
-    kept = thread_loop()
-    kept.enter()
+    kept, user = thread_loop(), KeptLoop()
+    kept.enter(user)
     try:
         with shielded_run():
             return kept.run(pending)
     finally:
-        kept.leave()
+        kept.leave(user)
 
 
 def _after_fork() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -321,6 +322,22 @@ def test_the_loop_of_a_thread_ends_with_the_thread() -> None:
     eventually(loops[0].is_closed)
 
 
+def test_a_run_that_is_dropped_is_over() -> None:
+    """An executor that nobody closed does not keep the loop's thread beyond the next run."""
+
+    async def leave(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        kept.append(asyncio.create_task(asyncio.sleep(60)))
+        return ToolResult.ok("")
+
+    kept: list[asyncio.Task[None]] = []
+    executor_of(leave, session=Session()).execute(call("leave", "1", text="x"))
+    assert our_threads() != []
+    gc.collect()
+    assert execute_tool(make(_quick, "quick"), {"text": "a"}).result.value == "quick"
+    assert kept[0].cancelled()
+    assert our_threads() == []
+
+
 def test_a_forked_process_has_a_loop_of_its_own(client: httpx.AsyncClient) -> None:
     """And its end leaves the parent's alone, which goes on."""
     with executor_of(fetching(client), make(_quick, "quick"), session=Session()) as executor:
@@ -510,7 +527,8 @@ def test_threads_that_come_and_go_as_they_like(seed: int) -> None:
     def work(kept: KeptLoop, number: int) -> list[str]:
         random, wrong = Random(f"{seed} {number}"), list[str]()
         for step in range(40):
-            kept.enter()
+            user = Random()
+            kept.enter(user)
             try:
                 for _ in range(random.randrange(3)):
                     kind = random.choice([answer, answer, answer, leave_task])
@@ -519,7 +537,7 @@ def test_threads_that_come_and_go_as_they_like(seed: int) -> None:
                 if random.random() < 0.2:
                     kept.hold()
             finally:
-                kept.leave()
+                kept.leave(user)
         return wrong
 
     with ThreadPoolExecutor(6) as pool:

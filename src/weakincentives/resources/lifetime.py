@@ -112,6 +112,7 @@ class Root(Lifetime):
     """One opening of a context."""
 
     __slots__ = (
+        "__weakref__",
         "_kept",
         "_uses_kept",
         "bindings",
@@ -153,7 +154,7 @@ class Root(Lifetime):
         with self.lock:
             if not self._uses_kept:
                 self._uses_kept = True
-                self._kept.enter()
+                self._kept.enter(self)
             return self._kept
 
     def leave_loop(self) -> None:
@@ -161,7 +162,7 @@ class Root(Lifetime):
         with self.lock:
             uses, self._uses_kept = self._uses_kept, False
         if uses:
-            self._kept.leave()
+            self._kept.leave(self)
 
     def born_since(self, mark: int) -> list[Owned]:
         """What was built after the mark, oldest first."""

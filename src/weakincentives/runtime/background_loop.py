@@ -51,7 +51,7 @@ class BackgroundLoop:
             return result
 
     def __enter__(self) -> Self:
-        self._kept.enter()
+        self._kept.enter(self)
         self._kept.hold()
         return self
 
@@ -59,7 +59,7 @@ class BackgroundLoop:
         try:
             self._kept.run(self._finish())
         finally:
-            self._kept.leave()
+            self._kept.leave(self)
 
     # On the loop.
 
