@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
+from tests.own_loop import loop_threads, own_loop
 from tests.resources.parts import Client, Config, Quiet, Span, Tracer, boom
 
 from weakincentives.errors import ProviderError, ResourceCycleError, ResourceError, ResourcesClosedError
@@ -54,8 +56,10 @@ def registry_of(log: Log, scope: Scope = Scope.SINGLETON) -> ResourceRegistry:
 EXPECTED = ["make Config", "connect", "make Client", "close Client", "disconnect", "close Config"]
 
 
-def our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "weakincentives-loop"]
+@pytest.fixture(autouse=True)
+def _own_loop() -> Iterator[None]:
+    with own_loop():
+        yield
 
 
 def test_sync_code_gets_async_resources() -> None:
@@ -63,10 +67,10 @@ def test_sync_code_gets_async_resources() -> None:
     log: Log = []
     with registry_of(log).open() as ctx:
         assert ctx.get(Client) is ctx.get(Client)
-        assert our_threads()
+        assert loop_threads()
     assert log == EXPECTED
     assert ctx.close_errors == ()
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_async_code_gets_async_resources_on_its_own_loop() -> None:
@@ -81,7 +85,7 @@ def test_async_code_gets_async_resources_on_its_own_loop() -> None:
             assert await ctx.aget(Quiet, None) is None
             async with ctx:
                 assert await ctx.aget(Client) is one
-        assert our_threads() == []
+        assert loop_threads() == []
         return ctx
 
     assert asyncio.run(main()).close_errors == ()
@@ -288,7 +292,7 @@ def test_both_ways_of_closing() -> None:
     del log[:]
     asyncio.run(main())
     assert log == ["async close", "aclose"]
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_a_sync_close_inside_the_resources_own_loop_says_so() -> None:
@@ -337,7 +341,7 @@ def test_a_resource_of_a_closed_loop_is_still_closed() -> None:
     asyncio.run(ctx.aget(Loose))
     ctx.close()
     assert closed == ["closed"]
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_async_code_closes_what_sync_code_built() -> None:
@@ -351,7 +355,7 @@ def test_async_code_closes_what_sync_code_built() -> None:
 
     asyncio.run(main())
     assert log == ["make Config", "connect", "disconnect", "close Config"]
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_cancellation_while_closing_comes_after_the_round() -> None:
@@ -455,6 +459,6 @@ def test_scope_closes_async_resources_from_sync_code() -> None:
             with ctx.tool_scope() as scope:
                 scope.get(Client)
             assert scope.close_errors == ()
-        assert len(our_threads()) == 1
+        assert len(loop_threads()) == 1
     assert log.count("disconnect") == 2
-    assert our_threads() == []
+    assert loop_threads() == []

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from tests.own_loop import loop_threads, own_loop
 from tests.runtime.limits_parts import Text, call, eventually, executor_of, make, outcomes
 
 from weakincentives.adapters.tool_executor import ToolExecutor
@@ -77,8 +78,10 @@ def script() -> ScriptedAdapter:
     return ScriptedAdapter(calls("fetch", text="a"), calls("fetch", text="b"), say("done"))
 
 
-def our_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "weakincentives-loop"]
+@pytest.fixture(autouse=True)
+def _own_loop() -> Iterator[None]:
+    with own_loop():
+        yield
 
 
 # --- a client with a pool of connections
@@ -138,7 +141,7 @@ def test_threads_of_one_executor_share_a_pooled_client(client: httpx.AsyncClient
     with executor_of(fetching(client), session=Session()) as executor, ThreadPoolExecutor(4) as pool:
         replies = pool.map(executor.execute, [call("fetch", f"{number}", text="x") for number in range(24)])
         assert [reply.result.value for reply in replies] == ["ok"] * 24
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_plain_code_inside_a_running_loop_shares_a_pooled_client(client: httpx.AsyncClient) -> None:
@@ -204,7 +207,7 @@ def test_handlers_run_where_their_async_resources_live() -> None:
         (first, loop), (second, other) = seen
         assert first is second
         assert loop is other is first.loop is first.closed_on
-        assert our_threads() == []
+        assert loop_threads() == []
 
 
 def test_plain_handlers_of_async_code_use_its_loop() -> None:
@@ -255,7 +258,7 @@ def test_tasks_that_a_handler_leaves_go_on_and_end_with_the_run() -> None:
         eventually(lambda: len(beats) > before + 3)
         assert ended == []
     assert ended == ["cancelled"]
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_a_handler_that_blocks_the_loop_is_given_up_with_it() -> None:
@@ -300,7 +303,7 @@ def test_a_handler_that_will_not_be_cancelled_holds_up_nothing() -> None:
     assert outcomes(session) == ["timeout"]
     assert execute_tool(make(_quick, "quick"), {"text": "a"}).result.value == "quick"
     release.set()
-    eventually(lambda: not our_threads())
+    eventually(lambda: not loop_threads())
 
 
 async def _quick(params: Text, *, context: ToolContext) -> ToolResult[str]:
@@ -331,11 +334,11 @@ def test_a_run_that_is_dropped_is_over() -> None:
 
     kept: list[asyncio.Task[None]] = []
     executor_of(leave, session=Session()).execute(call("leave", "1", text="x"))
-    assert our_threads() != []
+    assert loop_threads() != []
     gc.collect()
     assert execute_tool(make(_quick, "quick"), {"text": "a"}).result.value == "quick"
     assert kept[0].cancelled()
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 def test_a_forked_process_has_a_loop_of_its_own(client: httpx.AsyncClient) -> None:
@@ -408,7 +411,7 @@ def test_a_task_left_behind_that_ends_the_program_does_not_end_the_loop() -> Non
         eventually(kept[0].done)
         assert executor.execute(call("quick", "2", text="x")).result.value == "quick"
     assert isinstance(kept[0].exception(), SystemExit)
-    assert our_threads() == []
+    assert loop_threads() == []
 
 
 # --- plain handlers in async code
@@ -542,7 +545,7 @@ def test_threads_that_come_and_go_as_they_like(seed: int) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert [wrong for found in pool.map(partial(work, kept), range(6)) for wrong in found] == []
-    eventually(lambda: not our_threads())
+    eventually(lambda: not loop_threads())
     loop = kept.loop
     assert all(task.done() for task in started)
     del kept
