@@ -24,6 +24,10 @@ def handler(params: Order, *, context: ToolContext) -> ToolResult[str]:
     return ToolResult.ok(params.customer)
 
 
+async def async_handler(params: Order, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult.ok(params.customer)
+
+
 def failing(params: Order, *, context: ToolContext) -> ToolResult[str]:
     return ToolResult.error("No.")
 
@@ -49,7 +53,7 @@ def loop_by_hand() -> Callable[[], object]:
 
 
 def executor(
-    handle: Callable[..., ToolResult[str]] = handler,
+    handle: Callable[..., Any] = handler,
     session: Session | None = None,
     files: int | None = None,
     policies: Sequence[ToolPolicy] = (),
@@ -96,6 +100,9 @@ def run() -> Iterable[Row]:
         )
     # Outside of a run each call takes the signal handlers and gives them back: two system calls.
     yield ratio("the same outside of a run / the loop by hand", calling(executor()), loop_by_hand(), 2.2)
+
+    with executor(async_handler) as waiting, executor() as plain:
+        yield ratio("an async handler in plain code / a plain one", calling(waiting), calling(plain), 3)
 
     loaded = Session()
     loaded[int].seed(range(LARGE))
