@@ -226,7 +226,10 @@ class _CancelTask:
 
     def __call__(self, _signum: int, _frame: Any) -> None:
         self.count += 1
-        if self.count > 1 or self._task.done():
+        if self._task.done():  # the loop is about to end: raised in the middle of that, it would never do so
+            MAIN.noted.append((_SIGINT, signal.default_int_handler))
+            return
+        if self.count > 1:
             raise KeyboardInterrupt
         self._task.cancel()
         self._task.get_loop().call_soon_threadsafe(int)  # to end its waiting
