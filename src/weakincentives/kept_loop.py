@@ -158,8 +158,7 @@ class KeptLoop:
         self._lock = Lock()
         if self._driven is not None and self._close is not None:
             self._close.detach()
-            loop: Any = self._driven.loop
-            loop.is_closed = lambda: True  # else its finalizer would close it
+            _never_close(self._driven.loop)
         self._driven = None
 
     @property
@@ -258,6 +257,8 @@ class _Driven:
             interrupted = run_loop(self.loop, task)
         except BaseException:
             self.spoiled = True
+            if running_loop() is self.loop:  # it was left in the middle of its own end
+                asyncio._set_running_loop(None)
             task.cancel()
             raise
         if interrupted:
@@ -319,6 +320,9 @@ class _Driven:
 
     def _close(self) -> None:
         self._busy = True  # for good
+        if self.loop.is_running():  # as it believes, having been left in the middle of its own end
+            _never_close(self.loop)
+            return
         if running_loop() is None:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
@@ -351,6 +355,11 @@ class _Driven:
             _log.warning("A task that a handler left behind raised %s", type(error).__name__)
             return False
         return True
+
+
+def _never_close(loop: Any) -> None:
+    """Keep the loop's finalizer from closing it."""
+    loop.is_closed = lambda: True
 
 
 async def _cancel_tasks(loop: AbstractEventLoop) -> None:

@@ -23,8 +23,8 @@ PRIVATE = {
 }
 """What nothing public does as well; each has a fallback."""
 
-PUBLIC = {"os._exit", "argparse._SubParsersAction"}
-"""Documented in spite of the name, or named in annotations alone, which nothing evaluates."""
+PUBLIC = {"os._exit", "argparse._SubParsersAction", "asyncio._set_running_loop"}
+"""Documented or in `__all__` in spite of the name, or named in annotations alone, which nothing evaluates."""
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:
