@@ -399,6 +399,24 @@ def test_enabled_and_visibility_may_take_the_session(function: Any) -> None:
     assert prompt.sections[0].is_enabled(Guidance()) is False
 
 
+@pytest.mark.parametrize("field", ["enabled", "visibility"])
+def test_a_function_of_the_session_that_fails_without_one_says_what_to_pass(field: str) -> None:
+    """It gets None where a prompt is rendered without a session; one that does not expect it is no riddle."""
+
+    def strict(session: Any) -> Any:
+        return session[Mode].latest() and SectionVisibility.FULL
+
+    section = MarkdownSection(title="Rules", template="All.", summary="Few.", **cast("Any", {field: strict}))
+    prompt = Prompt(name="strict", sections=[section])
+    with pytest.raises(
+        PromptRenderError, match=rf"{field}= raised TypeError: .*; it takes session, .*render\(session="
+    ):
+        prompt.render()
+    session = Session()
+    session.dispatch(Mode(True))
+    assert "All." in prompt.render(session=session).text
+
+
 def test_a_section_of_ones_own_may_know_the_session_or_not() -> None:
     """`is_enabled` of a subclass is called as it is written."""
 
