@@ -350,7 +350,7 @@ class Once:
         if found is not None and found.outcome == "replayed":
             savepoint.start_over()  # what the handler left behind is not part of the result
             self._context.end(ran.outcome)
-            self._context = call_context(self._admitted.request, self._run, True)
+            self._context = self._context.writing()
         return found
 
     async def _in_ledger(self, step: Callable[[], T]) -> T:
