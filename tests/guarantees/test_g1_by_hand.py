@@ -11,6 +11,7 @@ import pytest
 from tests.world import Go, World, fine, make_tool, ok, outcomes
 
 from weakincentives.adapters import AnswerMessage, History, ModelMessage, ModelRequest
+from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolInvoked, ToolResult
 from weakincentives.runtime import PendingToolTracker, Session, ToolCall, ToolReply, transaction
@@ -75,6 +76,21 @@ def test_an_answered_id_that_was_undone_is_not_answered_with_success() -> None:
     assert "undone later" in again.text
     assert ran.count("once") == 1
     assert [event.outcome for event in world.events] == ["succeeded"]
+
+
+def test_an_answered_id_that_was_undone_with_the_call_around_it() -> None:
+    """The same for a call inside another one that failed."""
+    inside = Session()
+
+    def act(params: Go) -> ToolResult[Any]:
+        if params.how == "inner":
+            return ok()
+        assert executor.execute(ToolCall("mine", "act", {"how": "inner"})).success
+        return ToolResult.error("no")
+
+    executor = ToolExecutor(prompt=prompt_with(make_tool(act)), session=inside)
+    assert executor.execute(ToolCall("outer", "act", {"how": "outer"})).outcome == "failed"
+    assert executor.execute(ToolCall("mine", "act", {"how": "inner"})).outcome == "undone"
 
 
 @pytest.mark.parametrize("other", [("act", {"how": "two"}), ("unknown", {"how": "one"}), ("act", "{")])

@@ -214,6 +214,8 @@ class CallContext(_CallFields, ToolContext):
 
     def hold(self, held: Held) -> None:
         """Say under which claim the call runs."""
+        if self._owner is not None:  # a lookup before the handler has no savepoint
+            held.owner = self._owner
         _set_held(self, held)
 
     @property
