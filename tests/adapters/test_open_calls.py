@@ -32,6 +32,8 @@ from weakincentives.runtime import (
     SqliteEffectLedger,
     ToolInvoked,
     ToolReply,
+    create_snapshot,
+    restore_snapshot,
 )
 from weakincentives.session import append_all
 from weakincentives.testing import ScriptedAdapter, call, say
@@ -78,9 +80,17 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     made.close()
 
 
-def interrupted(shop: Shop, tool: str, ledger: Ledger | None = None, *, run: bool = True, number: str = "A") -> Any:
+def interrupted(
+    shop: Shop,
+    tool: str,
+    ledger: Ledger | None = None,
+    *,
+    run: bool = True,
+    number: str = "A",
+    session: Session | None = None,
+) -> Any:
     """The history of a process that ended after it ran the call and before anything was told of it; its session."""
-    session = Session()
+    session = session or Session()
     adapter = ScriptedAdapter(call(tool, number=number).with_id("c1"), manual=True)
     step = adapter.evaluate(shop.prompt, session, effect_ledger=ledger)
     if run:
@@ -112,6 +122,11 @@ UNKNOWN = (
 )
 
 
+UNDONE = (
+    "This call succeeded, but what it changed was undone later.\nCheck what is there now before you call 'send' again."
+)
+
+
 @pytest.mark.parametrize("way", ["evaluate", "aevaluate"])
 def test_the_log_of_the_session_knows_a_call_that_ran(way: str) -> None:
     """A call that is in the session's log is answered with what it gave, and gets no second event."""
@@ -121,6 +136,17 @@ def test_the_log_of_the_session_knows_a_call_that_ran(way: str) -> None:
     assert text.startswith("Paid A.")
     assert outcomes(session) == ["succeeded"]
     assert shop.paid == ["A"]
+
+
+def test_a_call_that_was_undone_since_is_said_to_be_undone() -> None:
+    """A success in the log is no answer any more once a transaction around it, or a snapshot, has undone it."""
+    shop, session = Shop(), Session()
+    before = create_snapshot(session)
+    history, session = interrupted(shop, "send", session=session)
+    restore_snapshot(session, None, before)
+    text, _ = continued(ScriptedAdapter(say("On.")), shop, session, history=history)
+    assert text == UNDONE
+    assert outcomes(session) == ["succeeded"]
 
 
 def test_a_call_that_failed_is_said_to_have_failed() -> None:

@@ -11,9 +11,10 @@ import pytest
 from tests.world import Go, World, fine, make_tool, ok, outcomes
 
 from weakincentives.adapters import AnswerMessage, History, ModelMessage, ModelRequest
+from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolInvoked, ToolResult
-from weakincentives.runtime import PendingToolTracker, Session, ToolCall, ToolReply
+from weakincentives.runtime import PendingToolTracker, Session, ToolCall, ToolReply, transaction
 from weakincentives.testing import ScriptedAdapter, call, say
 
 
@@ -62,6 +63,34 @@ def test_an_answered_id_is_never_run_again() -> None:
     assert again == first._replace(duplicate=True)
     assert ran.count("once") == 1
     assert sum(event.call_id == "mine" for event in world.events) == 1
+
+
+def test_an_answered_id_that_was_undone_is_not_answered_with_success() -> None:
+    """Nothing runs and nothing is recorded, but the answer says that what the call did is not there any more."""
+    ran = Ran()
+    world = World(note(ran))
+    with transaction(world.session, validate=lambda: False):
+        assert world.call(arguments={"how": "once"}, call_id="mine").success
+    again = world.call(arguments={"how": "once"}, call_id="mine")
+    assert (again.outcome, again.success, again.duplicate) == ("undone", False, True)
+    assert "undone later" in again.text
+    assert ran.count("once") == 1
+    assert [event.outcome for event in world.events] == ["succeeded"]
+
+
+def test_an_answered_id_that_was_undone_with_the_call_around_it() -> None:
+    """The same for a call inside another one that failed."""
+    inside = Session()
+
+    def act(params: Go) -> ToolResult[Any]:
+        if params.how == "inner":
+            return ok()
+        assert executor.execute(ToolCall("mine", "act", {"how": "inner"})).success
+        return ToolResult.error("no")
+
+    executor = ToolExecutor(prompt=prompt_with(make_tool(act)), session=inside)
+    assert executor.execute(ToolCall("outer", "act", {"how": "outer"})).outcome == "failed"
+    assert executor.execute(ToolCall("mine", "act", {"how": "inner"})).outcome == "undone"
 
 
 @pytest.mark.parametrize("other", [("act", {"how": "two"}), ("unknown", {"how": "one"}), ("act", "{")])

@@ -138,6 +138,33 @@ def test_four_calls_make_one_effect(kind: str, ledger: Ledger) -> None:
     assert asked == []
 
 
+def test_a_call_inside_one_that_was_given_up_on_keeps_its_claim(ledger: Ledger) -> None:
+    """Nothing extends its lease, because it has no limit of its own; but this process knows that its handler runs."""
+    stuck, asked = Stuck(), list[Any]()
+    config = IdempotencyConfig(scope="shop", reconcile=asked.append, lease=timedelta(milliseconds=100))
+    inner, replies = executor(stuck.sync, ledger, config, timeout=None), list[Any]()
+
+    def outer(params: Refund) -> ToolResult[str]:
+        replies.append(inner.execute(refund()))
+        return ToolResult.ok("")
+
+    tool = Tool[Refund, str](name="outer", description="Around.", handler=outer, timeout=0.05)
+    prompt: Prompt[Any] = Prompt(name="outer", sections=[MarkdownSection(title="Shop", template="", tools=[tool])])
+    around = ToolExecutor(prompt=prompt, session=Session())
+    assert around.execute(ToolCall("outer", "outer", "{}")).outcome == "timeout"
+    assert stuck.begun.wait(LONG)
+    time.sleep(0.2)
+    elsewhere = executor(stuck.sync, ledger, config, timeout=None)
+    reply = elsewhere.execute(refund())
+    assert reply.outcome == "unknown"
+    assert STILL in reply.text
+    stuck.go.set()
+    wait_for(lambda: replies)
+    assert stuck.effects == ["A"]
+    assert asked == []
+    assert not any(running_here(ledger, entry.id) for entry in ledger.entries())
+
+
 def test_four_async_calls_make_one_effect(ledger: Ledger) -> None:
     """The same for a coroutine that will not be cancelled, in the loop of its caller."""
     stuck = Stuck()

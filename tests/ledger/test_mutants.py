@@ -43,7 +43,7 @@ MEMORY, POSTGRES, VALUES, ONCE = (
     f"{LEDGER}/values.py",
     "runtime/once.py",
 )
-EFFECT, RUNNING, ROWS = f"{LEDGER}/effect.py", f"{LEDGER}/running.py", f"{LEDGER}/rows.py"
+EFFECT, RUNNING, ROWS, HELD = f"{LEDGER}/effect.py", f"{LEDGER}/running.py", f"{LEDGER}/rows.py", f"{LEDGER}/held.py"
 CANONICAL, WATCH, KEYS = "prompt/canonical.py", "runtime/handler_watch.py", "runtime/effect_keys.py"
 
 MUTANTS = {
@@ -133,7 +133,8 @@ MUTANTS = {
     "the claim of an abandoned handler is dropped": Mutant(
         ONCE, "ran.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held))", "False", tests="abandoned"
     ),
-    "a handler that still runs is not remembered": Mutant(RUNNING, "    _running[key] = held\n", "", tests="abandoned"),
+    "a handler that still runs is not remembered": Mutant(RUNNING, "    _running[id(held.ledger), held.effect_id] = held\n", "    pass\n", tests="abandoned"),
+    "a call inside one that was given up on is not remembered": Mutant(HELD, "            owner = owner.around\n", "            owner = None\n", tests="abandoned"),
     "an abandoned handler's lease is not extended": Mutant(RUNNING, "        held.beat()\n", "        pass\n", tests="abandoned"),
     "a claim is let go before the end is recorded": Mutant(
         RUNNING, "        settle()\n", "        _running.pop(key, None)\n        Event().wait(0.3)\n        settle()\n", tests="abandoned",

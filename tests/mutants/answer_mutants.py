@@ -15,6 +15,20 @@ _OPAQUE = ("tests/session/test_persist_opaque.py",)
 
 MUTANTS = [
     Mutant(
+        "what an outer call undid counts as done",
+        "prompt/history.py",
+        "        if call.event_id in event.undone_calls:\n            return True\n",
+        "",
+        _BY_HAND,
+    ),
+    Mutant(
+        "what a transaction undid counts as done",
+        "prompt/history.py",
+        "    return any(call.event_id in event.undone_calls for event in session[CallsUndone].all())",
+        "    return False",
+        _BY_HAND,
+    ),
+    Mutant(
         "answers to calls that are not open are ignored",
         "adapters/core.py",
         '                check_open(by_call(results), history.open_calls, where="history=")\n',

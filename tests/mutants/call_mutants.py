@@ -15,6 +15,20 @@ _AROUND = ("tests/guarantees/test_g4_ways_around.py",)
 
 MUTANTS = [
     Mutant(
+        "a call is settled outside of the fence of the call around it",
+        "runtime/contexts.py",
+        "return call_context(self._request, self._run, True, self._around, self._owner)",
+        "return call_context(self._request, self._run, True, None, self._owner)",
+        ("tests/runtime/test_late_undo.py",),
+    ),
+    Mutant(
+        "render of a failed result has no limit",
+        "runtime/settle.py",
+        "if steps is None or ran.result.value is None or not steps.limited:",
+        "if True:",
+        _LIMITS,
+    ),
+    Mutant(
         "subscribers of refused calls have no limits",
         "runtime/settle.py",
         "            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.limits_parts import Count, Text, call, executor_of, make
+from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make
 
 from weakincentives.errors import ReadOnlyError, StaleCallError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.prompt import ToolResult
+from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, create_snapshot, release_snapshot, restore_snapshot, transaction
+from weakincentives.session import append_all
 
 WAIT = 30.0
 
@@ -133,7 +134,7 @@ import asyncio, os, sys
 from tests.runtime.limits_parts import Text, call, executor_of
 from tests.runtime.test_late_undo import commit
 from weakincentives.filesystem import Filesystem, HostFilesystem
-from weakincentives.prompt import ToolResult
+from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import transaction
 
 fs = HostFilesystem(sys.argv[1], watch=sys.argv[2] or None)
@@ -319,3 +320,30 @@ def test_a_read_only_tool_restores_nothing(fs: Any) -> None:
     with executor_of(tool, resources={Filesystem: fs}) as executor:
         assert executor.execute(call("looks", "1")).success
     assert [type(error) for error in raised] == [ReadOnlyError]
+
+
+class Allow:
+    def check(self, tool_name: str, params: object, context: ToolContext) -> None:
+        """Says nothing about overlapping, so its calls do not."""
+
+
+def test_the_value_of_a_read_only_call_that_outlives_the_call_around_it() -> None:
+    """It reaches no reducer: the call around it was undone, and this one is recorded as cancelled."""
+    go, session, replies = threading.Event(), Session(), list[Any]()
+    session[Count].register(Count, append_all)
+
+    def outer(params: Text, *, context: Any) -> ToolResult[str]:
+        replies.append(executor.execute(call("look", "inner")))
+        return ToolResult.ok("")
+
+    def look(params: Text) -> ToolResult[Count]:
+        go.wait(WAIT)
+        return ToolResult.ok(Count(7))
+
+    tools = (make(outer, timeout=0.2), make(look, read_only=True))
+    executor = executor_of(*tools, session=session, policies=[Allow()])
+    assert executor.execute(call("outer", "1")).outcome == "timeout"
+    go.set()
+    assert eventually(lambda: replies)
+    assert replies[0].outcome == "cancelled"
+    assert session[Count].count() == 0

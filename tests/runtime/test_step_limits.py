@@ -153,6 +153,22 @@ def test_a_render_that_takes_too_long_undoes_the_call(run: Callable[[ToolExecuto
 
 
 @both_ways
+def test_a_render_of_a_failed_result_has_the_same_limit(run: Callable[[ToolExecutor], ToolReply]) -> None:
+    """A call that failed may have a value as well: rendering that does not hold up the run."""
+
+    def fail(params: Go, *, context: ToolContext) -> ToolResult[Value]:
+        context.session[Count].append(Count(1))
+        return ToolResult(message="no", value=Value(LONG), success=False)
+
+    session = Session()
+    tool = limits_parts.make(fail, "act", timeout=TIMEOUT)
+    reply = run(limits_parts.executor_of(tool, session=session))
+    assert reply.outcome == "timeout"
+    assert "rendering its result took too long" in reply.text
+    assert session[Count].count() == 0
+
+
+@both_ways
 def test_a_subscriber_that_takes_too_long_undoes_the_call(run: Callable[[ToolExecutor], ToolReply]) -> None:
     """A subscriber that hangs is given up on, and the call is undone as if it had failed."""
     session = Session()

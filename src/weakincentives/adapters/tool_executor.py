@@ -412,7 +412,7 @@ class _Turn:
         self._ended = self._ended or error
         for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
             if event.call_id == call.id and event.outcome != "invalid":
-                return answer_of(event)
+                return answer_of(event, self._run)
         return decline(call, _NOT_RUN, self._run)  # a refusal may be recorded, and its subscribers interrupted
 
     def _answer(self, reply: ToolReply) -> None:

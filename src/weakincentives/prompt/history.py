@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar, final
 
 from ..session import SessionProtocol
-from .events import ToolInvoked
+from .events import CallsUndone, ToolInvoked
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -64,4 +64,16 @@ def recorded_call(session: SessionProtocol, call_id: str) -> ToolInvoked | None:
     return None
 
 
-__all__ = ["CallIndex", "recorded_call"]
+def was_undone(session: SessionProtocol, call: ToolInvoked) -> bool:
+    """Whether a call that succeeded was undone later: by the end of the call around it, a transaction or a snapshot."""
+    if not call.success:
+        return False
+    for event in reversed(session[ToolInvoked].all()):
+        if event is call:
+            break
+        if call.event_id in event.undone_calls:
+            return True
+    return any(call.event_id in event.undone_calls for event in session[CallsUndone].all())
+
+
+__all__ = ["CallIndex", "recorded_call", "was_undone"]

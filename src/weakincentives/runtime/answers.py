@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..prompt.events import ToolInvoked
-from ..prompt.history import recorded_call
+from ..prompt.history import recorded_call, was_undone
 from ..results import ToolResult
 from ..serde import has_secrets, without_secrets
 from .call import Refused, ToolCall, ToolReply
@@ -15,13 +15,15 @@ from .run import Run
 UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
 """Outcomes that nobody meant to happen; providers are told that these answers are errors."""
 
+_UNDONE = "This call succeeded, but what it changed was undone later."
+
 
 def answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
     """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
     event = recorded_call(run.session, short_id(call.id))
     if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
         return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
-    return answer_of(event)._replace(call_id=call.id, duplicate=True)
+    return answer_of(event, run)._replace(call_id=call.id, duplicate=True)
 
 
 def shown_arguments(call: ToolCall, run: Run) -> Any:
@@ -42,8 +44,11 @@ def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
         return False
 
 
-def answer_of(event: ToolInvoked) -> ToolReply:
-    """The answer to a call that raised, from what was recorded of it."""
+def answer_of(event: ToolInvoked, run: Run) -> ToolReply:
+    """The answer that was recorded with a call; of a success that was undone since, that."""
+    if was_undone(run.session, event):
+        text = f"{_UNDONE}\nCheck what is there now before you call '{event.tool_name}' again."
+        return ToolReply(event.call_id or "", text, ToolResult.error(text), "undone", is_error=True)
     text = event.rendered_output
     result = ToolResult.error(text) if event.result is None else event.result
     return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in UNEXPECTED)

@@ -115,6 +115,10 @@ class CallContext(_CallFields, ToolContext):
     def _new_guard(self) -> Guard:
         return Fence(self._around, self._owner) if self._writes else self._run.read_only_guard(self._request.call.name)
 
+    def writing(self) -> CallContext:
+        """Another context of the same call, to settle it with: its handles write, even if these only read."""
+        return call_context(self._request, self._run, True, self._around, self._owner)
+
     def give_up(self) -> None:
         """Have the handler's work stop, as far as it is ours; it may still run, and would begin calls.
 
@@ -210,6 +214,8 @@ class CallContext(_CallFields, ToolContext):
 
     def hold(self, held: Held) -> None:
         """Say under which claim the call runs."""
+        if self._owner is not None:  # a lookup before the handler has no savepoint
+            held.owner = self._owner
         _set_held(self, held)
 
     @property

@@ -68,7 +68,7 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
             if shared:
                 ran = await _begin_to_write(admitted, ran, savepoint, run, waiting, before)
             context.end(ran.outcome)
-            context = call_context(request, run, True, None, owner)
+            context = context.writing()
         return await settle(admitted, ran, context, savepoint, run, waiting)
     except Refused as refused:
         if savepoint is not None:

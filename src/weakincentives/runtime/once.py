@@ -26,7 +26,7 @@ from .invoke import NotBegun, ended_late, internal_error, interrupted
 from .ledger.claims import Claim, Claimed, Conflict, Doubt, Replay
 from .ledger.effect import LedgerEntry
 from .ledger.held import Held
-from .ledger.running import keep_claim
+from .ledger.running import begin_running, end_running, keep_claim
 from .ledger.values import pack, unpack
 from .recall import recall_answer
 from .redaction import described, text_of
@@ -81,7 +81,7 @@ class Once:
                 if isinstance(found, Replay):
                     return self._replay(found)
                 if isinstance(found, Claimed):
-                    self._hold(asked, found.token)
+                    begin_running(self._hold(asked, found.token))
                     return None
             return await self._claim(asked)
         except LedgerError as error:
@@ -112,7 +112,7 @@ class Once:
             found = await self._ask(asked)
             if isinstance(found, Claimed):
                 if asked is own:
-                    self._hold(own, found.token)
+                    begin_running(self._hold(own, found.token))
                     return None
                 # The former row has expired just now. Claims are made under new keys only, so that all make the same.
                 await self._in_ledger(partial(self._run.ledger().forget, asked.effect_id, found.token))
@@ -183,7 +183,10 @@ class Once:
         if token is None:
             return None
         held = self._hold(asked, token)
-        return "run" if config.reconcile is None else await self._reconcile(held)
+        settled = "run" if config.reconcile is None else await self._reconcile(held)
+        if settled == "run":
+            begin_running(held)
+        return settled
 
     async def _reconcile(self, held: Held) -> Ran | Literal["run"] | None:
         """Ask the world what happened; "run" when nothing did."""
@@ -253,7 +256,12 @@ class Once:
 
         No exception leaves this.
         """
-        ran = ran if self._held is None else await self._record(self._held, ran, savepoint)
+        held = self._held
+        if held is not None:
+            try:
+                ran = await self._record(held, ran, savepoint)
+            finally:
+                end_running(held)
         return ran, self._context
 
     async def _record(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
@@ -350,7 +358,7 @@ class Once:
         if found is not None and found.outcome == "replayed":
             savepoint.start_over()  # what the handler left behind is not part of the result
             self._context.end(ran.outcome)
-            self._context = call_context(self._admitted.request, self._run, True)
+            self._context = self._context.writing()
         return found
 
     async def _in_ledger(self, step: Callable[[], T]) -> T:

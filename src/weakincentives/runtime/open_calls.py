@@ -26,7 +26,7 @@ def decline(call: ToolCall, text: str, run: Run) -> ToolReply:
     A call of this run that has an event keeps the answer in it: nothing more is recorded.
     """
     event = recorded_call(run.session, short_id(call.id)) if run.memory.knows(short_id(call.id)) else None
-    return conclude_now(call, Refused("cancelled", text), run) if event is None else answer_of(event)
+    return conclude_now(call, Refused("cancelled", text), run) if event is None else answer_of(event, run)
 
 
 def answer_open_call(call: ToolCall, run: Run, given: ToolReply | None, recalled: ToolReply | None) -> ToolReply:

@@ -28,17 +28,18 @@ def recall_answer(call: ToolCall, run: Run) -> ToolReply | None:
     For a conversation that is continued although its last call was not answered: the process may have ended between
     the effect and the answer. Asked in this order:
 
-    1. the session's log: the event of a success with this id and tool is the answer that was given then;
+    1. the session's log: the event of a success with this id and tool is the answer that was given then, unless it
+       was undone since;
     2. for an idempotent tool, its ledger: a success is the answer again (outcome `replayed`); a call that is running,
        or in doubt, is `unknown`, and the text says which;
-    3. the log again: the event of a call that did not succeed.
+    3. the log again: the event of a call that did not succeed, or was undone.
 
     Runs no handler, asks no `reconcile`, claims nothing, records no event and remembers no id. None also for unknown
     tools and for arguments that the tool refuses: such a call did not run. A ledger that cannot be read answers
     `unknown`. No exception leaves this, but it may wait for a disk or a server: async code calls it in a thread.
     """
     event = _recorded(call, run)
-    recorded = None if event is None else answer_of(event)
+    recorded = None if event is None else answer_of(event, run)
     if recorded is not None and recorded.success:
         return recorded
     return _from_ledger(call, run) or recorded

@@ -54,7 +54,7 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
         ran = stopped(error, ran)
     changes = savepoint.changes()
     if ran.outcome not in KEPT:
-        ran, text = _undo(admitted, ran, changes, savepoint, run)
+        ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)
     event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     try:
         told = await steps.run(run.tell, event) if steps is not None and steps.limited else run.tell(event)
@@ -64,7 +64,7 @@ async def settle(  # noqa: PLR0917 - what a call has gathered
     if failed is not None:
         was_kept, ran = ran.outcome in KEPT, _unheard(failed, ran, steps, run)
         if was_kept:
-            ran, text = _undo(admitted, ran, changes, savepoint, run)
+            ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)
             event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
     if around is None:
         _record(event, run, savepoint)
@@ -158,7 +158,9 @@ def _unheard(error: BaseException, ran: Ran, steps: Steps | None, run: Run) -> R
     return Ran(ToolResult.error(text), "undone", error, ran.raises)
 
 
-def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, run: Run) -> tuple[Ran, str]:
+async def _undo(  # noqa: PLR0917 - what the one caller has
+    admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, run: Run, steps: Steps | None
+) -> tuple[Ran, str]:
     try:
         savepoint.undo()
     except RollbackError as error:  # nothing can be promised any more: say so and stop the run
@@ -169,9 +171,15 @@ def _undo(admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, 
         ran = Ran(ToolResult.error(str(error)), "cancelled", error, ran.raises)
         return ran, ran.result.message
     try:
-        text = reply_text(admitted, ran.result, run)
+        if steps is None or ran.result.value is None or not steps.limited:
+            text = reply_text(admitted, ran.result, run)
+        else:
+            text = await steps.run(reply_text, admitted, ran.result, run)
     except BaseException as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
-        ran = broken(error, ran, run)
+        if steps is not None and isinstance(error, OutOfTime):
+            ran = too_long("rendering its result", ran, steps)
+        else:
+            ran = broken(error, ran, run)
         text = run.cuts.capped_for(admitted.tool.name, admitted.request.call.id, ran.result.message)
     return ran, f"{text}\n{changes.describe_undone()}" if changes else text
 

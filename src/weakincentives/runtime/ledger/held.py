@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import final
 
+from ...fence import Owner
 from ..handler_watch import HandlerWatch
 from .effect import EffectId, ToolEffect
 from .protocol import Ledger
@@ -16,10 +17,11 @@ class Held:
     """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises.
 
     `tool_name` and `params_hash` say which call it is, where several share a key.
-    `watch` sees the handler that runs under it, so that the claim is not given up before the handler has ended.
+    `watch` sees the handler that runs under it, so that the claim is not given up before the handler has ended;
+    `kept` says that its call did not wait for that. `owner` is the call's savepoint.
     """
 
-    __slots__ = ("effect_id", "lease", "ledger", "params_hash", "token", "tool_name", "watch")
+    __slots__ = ("effect_id", "kept", "lease", "ledger", "owner", "params_hash", "token", "tool_name", "watch")
 
     def __init__(  # noqa: PLR0917 - what a claim took, and what it got
         self, ledger: Ledger, effect_id: EffectId, token: int, lease: float, tool_name: str, params_hash: str
@@ -31,6 +33,16 @@ class Held:
         self.token = token
         self.lease = lease
         self.watch = HandlerWatch()
+        self.kept = False
+        self.owner: Owner | None = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its call, or one around that, ended before the handler did."""
+        owner = self.owner
+        while owner is not None and not owner.ended:
+            owner = owner.around
+        return self.kept or owner is not None
 
     @property
     def key(self) -> str:

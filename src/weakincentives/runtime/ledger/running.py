@@ -1,4 +1,4 @@
-"""Claims of handlers that were given up on but still run in this process: kept until they really end."""
+"""Claims of handlers that run in this process; of those that were given up on too, until they really end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,23 @@ os.register_at_fork(after_in_child=_running.clear)  # the handlers are the paren
 
 
 def running_here(ledger: Ledger, effect_id: EffectId) -> Held | None:
-    """The claim of a handler that was given up on and still runs in this process; None when there is none."""
-    return _running.get((id(ledger), effect_id)) if _running else None
+    """The claim of a handler that was given up on and still runs in this process; None when there is none.
+
+    Its call was given up on, or one around it; then it counts also when its lease has run out.
+    """
+    held = _running.get((id(ledger), effect_id)) if _running else None
+    return held if held is not None and held.given_up else None
+
+
+def begin_running(held: Held) -> None:
+    """The handler of a claim is about to run."""
+    _running[id(held.ledger), held.effect_id] = held
+
+
+def end_running(held: Held) -> None:
+    """How it ended is in the ledger; of a claim that is kept, nothing is known yet."""
+    if not held.kept:
+        _running.pop((id(held.ledger), held.effect_id), None)
 
 
 def keep_claim(held: Held, settle: Callable[[], None]) -> bool:
@@ -38,7 +53,7 @@ def keep_claim(held: Held, settle: Callable[[], None]) -> bool:
     if not held.watch.when_ended(ended.set):
         return False
     key = (id(held.ledger), held.effect_id)
-    _running[key] = held
+    held.kept = True
     thread = Thread(target=_hold, args=(key, held, ended, settle), name="wink-lease", daemon=True)
     try:
         thread.start()
@@ -72,4 +87,4 @@ def _beat(held: Held) -> bool:
     return True
 
 
-__all__ = ["keep_claim", "running_here"]
+__all__ = ["begin_running", "end_running", "keep_claim", "running_here"]
