@@ -161,6 +161,17 @@ def test_a_quoted_value_far_behind_an_open_quote_is_masked_in_one_call() -> None
     assert redact(once) == once
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n"])
+def test_the_end_of_a_private_key_is_masked_without_its_beginning(newline: str) -> None:
+    """A page of a file, or the end of a log, may begin in the middle of a key."""
+    lines = newline.join("Ab1+/Cd2" * 8 for _ in range(400))
+    for end in ("-----END RSA PRIVATE KEY-----", "-----END PGP PRIVATE KEY BLOCK-----"):
+        masked = redact(f"line 40 of 60: {lines}{newline}{end} done")
+        assert masked == f"line 40 of 60: [masked]{end} done"
+    for text in ("see -----END PRIVATE KEY----- there", f"{lines}{newline}-----END CERTIFICATE-----"):
+        assert redact(text) == text
+
+
 def test_text_that_leaves_is_cut_first() -> None:
     """More than 256 KiB is never read; what was left out is said."""
     text = leaving("x" * (MAX_LEAVING_CHARS + 1000))
@@ -178,7 +189,7 @@ LONG = [
     'pwd="', "=>pwd", "=authorization", "credential%3D'", "$6$A", "secret_a1",
     "password: |\n  a1b\n", "key: |\n ", "password = a b c\n", ":5432:a:b:", "*:*:*:a:", "MTk4", "sqlplus a/b",
     "pwd='\\'\\'\\'", "pwd='\\\\';", ">pwd='\\\\'", "\u200bpwd=a1b ", "é pwd=a1b ", "pwd=1a1;",
-    "redis-cli -a", "auth=('a','",
+    "redis-cli -a", "auth=('a','", "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
 ]  # fmt: skip
 
 

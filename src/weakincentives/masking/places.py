@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import string
 from collections.abc import Iterator
 
 from .prefixes import Span
@@ -47,6 +48,9 @@ _FLAGS = tuple(
 )  # fmt: skip
 """Flags that carry a password, for the commands where they do."""
 
+_KEY_CHARS = string.ascii_letters + string.digits + "+/=\\\r\n"
+_LEAST_KEY = 20
+
 _IDENTIFIED = re.compile(r"identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by\s{1,4}([\"'])", re.IGNORECASE)
 
 
@@ -54,6 +58,7 @@ def spans(text: str, lower: str) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
     yield from _blocks(text, "-----BEGIN ", "-----END ", "-----")
     yield from _blocks(text, "---- BEGIN SSH2 ", "---- END ", "----")
+    yield from _ends(text)
     yield from _putty(text)
     yield from _urls(text)
     yield from _cookies(text, lower)
@@ -78,6 +83,21 @@ def _blocks(text: str, begin: str, end: str, dashes: str) -> Iterator[Span]:
         stop = last + len(end) if stop < 0 else stop + len(dashes)
         yield at, stop
         at = text.find(begin, stop)
+
+
+def _ends(text: str) -> Iterator[Span]:
+    """The last lines of a private key whose beginning was left out: its base64, read backwards from the end line."""
+    mark, before = "-----END ", 0
+    at = text.find(mark)
+    while at >= 0:
+        after = at + len(mark)
+        if "PRIVATE KEY" in text[after : after + 64].partition("-----")[0]:
+            lines = text[before:at]
+            begin = before + len(lines.rstrip(_KEY_CHARS))
+            if at - begin >= _LEAST_KEY:
+                yield begin, at
+        before = after
+        at = text.find(mark, after)
 
 
 def _putty(text: str) -> Iterator[Span]:
