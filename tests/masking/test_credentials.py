@@ -212,6 +212,8 @@ def test_the_quotes_before_a_name_are_counted_from_the_last_quoted_value() -> No
     assert redact(f'"{cut}').count("[masked]") == 2
     assert redact(cut).count("[masked]") == 2
     assert redact("failed (dsn='host=db password=xyzzy42 dbname=a'), pwd: 'Kiwi 5'").count("[masked]") == 2
+    closing = 'client_secret": "kd94hf93k423kf44zzz", ask("Password: "abc1", b)'
+    assert redact(closing) == closing.replace("kd94hf93k423kf44zzz", "[masked]")
 
 
 @pytest.mark.slow
