@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from html.parser import HTMLParser
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 from urllib.error import HTTPError
@@ -126,6 +127,7 @@ class Index(HTMLParser):
         self._address = address.rstrip("/") + "/"
         self._context = ssl.create_default_context(cafile=certificates)
         self._links: dict[str, list[Link]] = {}
+        self._answered = False
         self._found: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -139,7 +141,12 @@ class Index(HTMLParser):
             page = urljoin(self._address, f"{name}/")
             self.reset()
             self._found = []
-            self.feed(self._read(page).decode())
+            try:
+                self.feed(self._read(page).decode())
+                self._answered = True
+            except HTTPError as error:
+                if error.code != HTTPStatus.NOT_FOUND or not self._answered:  # a wrong address knows no project at all
+                    raise
             self._links[name] = list(_wheels(page, self._found))
         return self._links[name]
 
@@ -254,6 +261,8 @@ def read_project(root: Path) -> tuple[str, dict[str, list[Requirement]], dict[st
 def check(root: Path, index: Index, pythons: Iterable[str], only: str | None) -> tuple[list[Missing], int]:
     """What has no wheel, and how many packages were looked at."""
     name, groups, pins = read_project(root)
+    if only not in {None, *groups}:
+        raise ValueError(f"there is no group {only}; choose from: {', '.join(groups)}")
     checker = Checker(index, pins, name)
     found: dict[tuple[str, Target], list[str]] = {}
     for target in (Target(python, system) for python in pythons for system in SYSTEMS):
@@ -273,6 +282,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         missing, count = check(arguments.root, pip_index(), arguments.python or PYTHONS, arguments.group)
+    except ValueError as error:
+        parser.error(str(error))
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"The index cannot be asked: {error}", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.cli.installed import EXTRAS
+from weakincentives.cli.installed import EXTRAS, extras
 
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-proj-0123456789abcdefghijklmnop"
@@ -44,7 +44,7 @@ def test_every_thing_has_a_purpose_and_what_is_missing_a_command() -> None:
     for finding in findings.values():
         assert finding["purpose"]
         assert finding["state"] in {"ok", "missing", "broken"}
-        assert bool(finding["get"]) == (finding["state"] != "ok") or "Linux only" in finding["detail"], finding
+        assert bool(finding["get"]) == (finding["state"] != "ok") or finding["detail"] == "needs Linux", finding
 
 
 def test_on_a_bare_machine_it_says_what_to_install(tmp_path: Path) -> None:
@@ -67,6 +67,46 @@ def test_it_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
         out = doctor(HOME=str(tmp_path), **environment).stdout
         assert out.isascii()
         assert max(map(len, out.splitlines())) <= 80, max(out.splitlines(), key=len)
+
+
+@pytest.mark.parametrize("path", [os.environ["PATH"], ""])
+def test_what_only_linux_has_is_not_to_be_got_elsewhere(path: str) -> None:
+    """No command for what would refuse to work when it is there; nothing of that kind is said to be fine."""
+    code = "import tests.other_machine; from weakincentives.cli import main; main(['doctor', '--json'])"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
+    )
+    findings = {finding["name"]: finding for finding in map(json.loads, done.stdout.splitlines())}
+    for name in ("podman", "bubblewrap", "asteval", "openat2", "extended attributes"):
+        assert findings[name]["state"] == "missing", name
+        assert findings[name]["detail"] == "needs Linux", name
+        assert findings[name]["get"] == "", name
+    assert "sandbox image" not in findings
+    assert findings["locks"]["state"] == "ok"
+
+
+def test_patterns_need_one_of_two_packages(tmp_path: Path) -> None:
+    """Which of them a machine has depends on its wheels, so neither is needed by itself."""
+    name = "google-re2 or regex"
+    assert found()[name]["state"] == "ok"
+    code = (
+        "import sys; sys.modules['re2'] = sys.modules['regex'] = None\n"
+        "from weakincentives.cli import main; sys.exit(main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert f"missing  {name}" in done.stdout
+
+
+def test_an_extra_that_does_not_bring_its_package_here_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LiteLLM has no release for Python 3.15: the command would install something else."""
+    monkeypatch.setattr(sys, "version_info", (3, 15, 0, "final", 0))
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    (litellm,) = (finding for finding in extras() if finding.name == "litellm")
+    assert (litellm.state, litellm.detail) == ("missing", "needs Python 3.14 or older")
+    assert "pip install" not in litellm.get
+    assert "openai:NAME --base-url" in litellm.get
 
 
 def test_no_key_is_ever_printed() -> None:

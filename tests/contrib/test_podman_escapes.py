@@ -43,7 +43,7 @@ class TestContainer(EvalEscapes):
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
     needs_podman()
-    with Sandbox(disk="64m", memory="384m", tmp="32m", pids=64, max_files=2000, timeout=20.0) as made:
+    with Sandbox(disk="64m", memory="384m", tmp="32m", pids=64, max_files=2000, timeout=120.0) as made:
         yield made
 
 

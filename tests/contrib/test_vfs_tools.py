@@ -419,7 +419,7 @@ def test_overrides_are_off_unless_allowed() -> None:
 
 
 class Protecting(GuardedFilesystem):
-    """Files of which some are managed by somebody else."""
+    """Files of which one is write-protected; as on a disk, deleting and moving it asks the directory alone."""
 
     def __init__(self, fs: Filesystem, protected: str) -> None:
         super().__init__(fs, nullcontext())
@@ -429,16 +429,9 @@ class Protecting(GuardedFilesystem):
         return path == self._protected or super().is_readonly(path)
 
     def write(self, path: str, content: str | bytes) -> None:
-        self._refuse(path)
-        super().write(path, content)
-
-    def delete(self, path: str, *, recursive: bool = False) -> None:
-        self._refuse(path)
-        super().delete(path, recursive=recursive)
-
-    def _refuse(self, path: str) -> None:
         if self.is_readonly(path):
             raise ReadOnlyError(f"{path} is read-only.")
+        super().write(path, content)
 
 
 def protected_workspace(path: str) -> Workspace:
@@ -465,6 +458,9 @@ def test_a_read_only_file_is_changed_by_way_of_a_copy() -> None:
         )
     assert work.fails("delete_file", path="system.conf").startswith(
         "Cannot delete system.conf - file is read-only\nThis file is managed externally and cannot be modified"
+    )
+    assert work.fails("move_file", src="system.conf", dst="mine.conf").startswith(
+        "Cannot move system.conf - file is read-only\nThis file is managed externally and cannot be modified"
     )
     work.ok("copy_file", src="system.conf", dst="system-modified.conf")
     work.ok("write_file", path="system-modified.conf", content="color = blue\n")

@@ -67,6 +67,7 @@ def _is_private(use: str) -> bool:
     return module in sys.modules if module else name in sys.stdlib_module_names
 
 
+@pytest.mark.slow
 def test_private_parts_of_the_interpreter_are_few_and_known() -> None:
     """A private part of the standard library is used only where the list above says so, and all of it is used."""
     package = ROOT / "src" / "weakincentives"
@@ -91,6 +92,7 @@ def _reads_annotations(file: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_nobody_reads_annotations_directly() -> None:
     """From Python 3.14 on looking at `__annotations__` runs users' code, which may raise; see `signatures.py`."""
     files = [*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]

@@ -136,6 +136,24 @@ def test_an_index_that_does_not_answer_is_told_from_a_missing_wheel(index: tuple
     assert (code, text.startswith("The index cannot be asked: ")) == (2, True)
 
 
+def test_a_project_that_the_index_does_not_know_has_no_wheels(index: tuple[Path, Path, str]) -> None:
+    """It is a missing wheel like any other, since the index answers for the rest."""
+    project, folder, address = index
+    (folder / "simple" / "deeper" / "index.html").unlink()
+    (folder / "simple" / "deeper").rmdir()
+    code, text = check(project, address, "--python", "3.13")
+    assert code == 1
+    assert "deeper>1: no wheel for CPython 3.13 on Linux x86-64 (needed by core)" in text
+
+
+def test_a_group_that_does_not_exist_is_not_fine(index: tuple[Path, Path, str]) -> None:
+    """Nothing was looked at, so nothing is known; the message names the groups that there are."""
+    project, _, address = index
+    code, text = check(project, address, "--group", "nosuch")
+    assert code == 2
+    assert "there is no group nosuch; choose from: core, " in text
+
+
 IMPORTS = {"pydantic-monty": "pydantic_monty", "claude-agent-sdk": "claude_agent_sdk", "google-re2": "re2"}
 
 

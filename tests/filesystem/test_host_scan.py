@@ -272,6 +272,7 @@ def test_what_cannot_be_put_back_is_named(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_tree_deeper_than_any_path(tmp_path: Path) -> None:
     """What others nested more deeply than a path can say is taken away whole, and what was there stays."""
     root = tmp_path / "root"

@@ -47,6 +47,7 @@ def _run(folder: Path, *arguments: str, code: str = "") -> subprocess.CompletedP
     )
 
 
+@pytest.mark.slow
 def test_files_need_nothing_of_linux(tmp_path: Path) -> None:
     """The contract, recovery, and every attempt to get out, without `openat2`, `/proc`, `renameat2` and `O_PATH`."""
     done = _run(tmp_path, "-p", "tests.other_machine", *CONTRACT, *KILLED, "-k", _ONE_WAY)

@@ -259,6 +259,7 @@ def test_one_that_raises_in_the_end_is_in_doubt(end: Callable[[], Any], ledger: 
         over(ledger)
         (entry,) = ledger.entries()
         assert (entry.state, "hunter2" in entry.why) == ("unknown", False)
+    with executor(stuck.sync, ledger, IdempotencyConfig(scope="shop", reconcile=look_up), timeout=60.0) as run:
         assert run.execute(refund()).result.value == Receipt(9)
     assert len(asked) == 1
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import asyncpg
 
+from weakincentives.adapters import ToolExecutor
+from weakincentives.kept_loop import thread_loop
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.resources import Binding, Resolver
-from weakincentives.runtime import Session, ToolInvoked
-from weakincentives.testing import ScriptedAdapter, call, say
+from weakincentives.runtime import MainLoop, Session, ToolCall, ToolInvoked
+from weakincentives.testing import ScriptedAdapter, call, execute_tool, say
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,43 @@ def test_tools_share_a_pool_of_connections(postgres: str) -> None:
         assert [event.result and event.result.value for event in session[ToolInvoked].all()] == ["A", "B", "C"]
     assert len(pools) == 2
     assert all(pool.is_closing() for pool in pools)
+
+
+def test_every_way_of_calling_uses_the_same_pool(postgres: str) -> None:
+    """A pool that a handler opens once serves `execute`, `evaluate`, `run` and `execute_tool`, one after the other."""
+    pools: list[Any] = []
+
+    async def query(params: Word, *, context: ToolContext) -> ToolResult[str]:
+        if not pools:
+            untyped: Any = asyncpg
+            pools.append(await untyped.create_pool(dsn=_uri(postgres), min_size=1, max_size=1))
+        return ToolResult.ok(await pools[0].fetchval("select upper($1)", params.text))
+
+    tool = Tool[Word, str](name="query", description="Upper case.", handler=query)
+    prompt = Prompt[str](name="pool", sections=[MarkdownSection(title="Task", template="Go.", tools=[tool])])
+
+    class Asking(MainLoop[str, str]):
+        def prepare(self, request: str) -> tuple[Prompt[str], Session]:
+            return prompt, Session()
+
+    def turn(request: Any) -> Any:
+        return call("query", text="r") if len(request.messages) == 1 else say("done")
+
+    def values(session: Session | None) -> list[Any]:
+        assert session is not None
+        return [event.result and event.result.value for event in session[ToolInvoked].all()]
+
+    with ToolExecutor(prompt=prompt, session=Session()) as executor:
+        replies = [executor.execute(ToolCall(f"{n}", "query", {"text": "x"})) for n in range(2)]
+    assert [reply.result.value for reply in replies] == ["X", "X"]
+    session = Session()
+    ScriptedAdapter(call("query", text="a"), call("query", text="b"), say("done")).evaluate(prompt, session)
+    assert values(session) == ["A", "B"]
+    for concurrency in (1, 2):
+        results = Asking(ScriptedAdapter(*[turn] * 4)).run(["1", "2"], concurrency=concurrency, progress=False)
+        assert [values(result.session) for result in results] == [["R"], ["R"]]
+    assert [execute_tool(tool, {"text": "t"}).result.value for _ in range(2)] == ["T", "T"]
+    thread_loop().run(pools[0].close())
 
 
 def _uri(dsn: str) -> str:

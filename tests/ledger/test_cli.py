@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,41 @@ def test_a_path_may_have_an_equals_sign(tmp_path: Path, capsys: pytest.CaptureFi
         fill(ledger)
     assert main(["ledger", "list", str(folder / "ledger.db")]) == 0
     assert "unknown" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty, not an effect ledger"),
+        (b"Dear diary, " * 99, "is not a SQLite database"),
+        (None, "is a directory"),
+    ],
+)
+def test_a_file_that_is_not_a_ledger_is_wrong_use(
+    content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a file that is not there; it stays as it is."""
+    file = tmp_path / "other.db"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    for command in (["list", str(file)], ["resolve", str(file), "key", "--done"]):
+        assert main(["ledger", *command]) == 2
+        assert message in capsys.readouterr().err
+    assert content is None or file.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_database_of_another_program_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its tables are not touched."""
+    file = tmp_path / "app.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE users (id)")
+        database.commit()
+        assert main(["ledger", "list", str(file)]) == 2
+        assert "is a SQLite database, but not an effect ledger" in capsys.readouterr().err
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("users",)]
 
 
 def test_it_reads_postgresql_as_well(postgres: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_a_closed_ledger_opens_again(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"Dear diary, today I was no database at all. " * 40, "is no SQLite database, so no effect ledger"),
+        (b"Dear diary, today I was no database at all. " * 40, "is not a SQLite database, so not an effect ledger"),
         (None, "there is no directory"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_database_of_others_is_refused(path: Path) -> None:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match=r"no effect ledger\. Choose another file"):
+    with pytest.raises(LedgerError, match=r"not an effect ledger\. Choose another file"):
         SqliteEffectLedger(path)
     assert path.read_bytes() == before
 

@@ -11,9 +11,10 @@ import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pydantic import BaseModel
 from tests.runtime.limits_parts import eventually
 
 from weakincentives.errors import EndlessRequestsError, PromptEvaluationError
@@ -24,6 +25,10 @@ from weakincentives.runtime.threads import abandoned_count
 from weakincentives.testing import ScriptedAdapter, call, say
 
 WAIT = 60.0
+
+
+class Question(BaseModel):
+    text: str = "Where is o-7?"
 
 
 class Steps(MainLoop[str, Any]):
@@ -207,6 +212,45 @@ def test_streaming_is_refused_where_it_would_block_or_makes_no_sense() -> None:
             Steps().stream_results(["a"], concurrency=2)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("one", ["Where is o-7?", b"raw", {"text": "Where is o-7?"}, Question(), 7, None])
+def test_one_request_is_not_taken_for_many(one: Any) -> None:
+    """Text would be asked letter by letter, a mapping key by key; nothing runs, and the message says what to write."""
+    loop = Steps()
+    message = rf"{type(one).__name__} is one request; pass a list: \[request\]"
+    with pytest.raises(TypeError, match=message):
+        loop.run(one)
+    with pytest.raises(TypeError, match=message):
+        loop.run(one, concurrency=2)
+    with pytest.raises(TypeError, match=message):
+        loop.stream_results(one)
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match=message):
+            await loop.arun(one)
+        with pytest.raises(TypeError, match=message):
+            loop.astream_results(one)
+
+    asyncio.run(main())
+    assert loop.prepared == []
+
+
+@pytest.mark.parametrize("number", ["2", 1.5, None, True])
+def test_a_concurrency_that_is_no_number_is_refused(number: Any) -> None:
+    """With the name of the option, not with an error of a comparison."""
+    with pytest.raises(TypeError, match="concurrency must be an int, got"):
+        Steps().stream_results(["a"], concurrency=number)
+
+
+def test_an_asynchronous_source_is_for_the_asynchronous_methods() -> None:
+    """The message names them."""
+
+    async def source() -> AsyncIterator[str]:
+        yield "say"
+
+    with pytest.raises(TypeError, match=r"async_generator is asynchronous; use arun\(\) or astream_results\(\)"):
+        list(Steps().stream_results(cast("Any", source())))
 
 
 def test_a_handler_that_exits_ends_the_stream_in_the_callers_thread() -> None:

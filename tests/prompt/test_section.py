@@ -116,20 +116,36 @@ class Shouting:
     NAME: str
 
 
+class Own(MarkdownSection[Any]):
+    def __init__(self) -> None:
+        super().__init__(title="T", key="t", template="For $audience, please.")
+
+
 @pytest.mark.parametrize(
-    ("section", "name"),
+    ("source", "name"),
     [
-        (lambda: MarkdownSection(title="T", key="t", template="For $audience, please."), "audience"),
-        (lambda: MarkdownSection[Shouting](title="T", key="t", template="Hello $NAME."), "NAME"),
+        ('MarkdownSection(title="T", key="t", template="For $audience, please.")', "audience"),
+        ('MarkdownSection[Shouting](title="T", key="t", template="Hello $NAME.")', "NAME"),
+        ('TextSection("T", "For $audience, please.", key="t")', "audience"),
     ],
 )
-def test_a_bare_name_is_a_warning(section: Callable[[], Section[Any]], name: str) -> None:
+def test_a_bare_name_is_a_warning(source: str, name: str) -> None:
     """`$name` is text, but was hardly meant as such: the warning says so, at the line that made the section."""
+    program = compile(f"\n\nmade = {source}\n", "agent.py", "exec")
+    names = {"MarkdownSection": MarkdownSection, "TextSection": TextSection, "Shouting": Shouting}
     with pytest.warns(UserWarning, match=rf"section 't', \${name} is text .* Write \$\{{{name}\}}") as caught:
-        made = section()
-    assert caught[0].filename == __file__
+        exec(program, names)
+    assert [(warning.filename, warning.lineno) for warning in caught] == [("agent.py", 3)]
+    made = cast("Section[Any]", names["made"])
     assert made.body is not None
     assert f"${name}" in made.body.source
+
+
+def test_a_bare_name_in_a_class_of_ones_own_is_a_warning_there() -> None:
+    """Where the template is written, which is the class."""
+    with pytest.warns(UserWarning, match="is text") as caught:
+        Own()
+    assert (caught[0].filename, caught[0].lineno) == (__file__, Own.__init__.__code__.co_firstlineno + 1)
 
 
 def test_what_cannot_be_a_placeholder_is_no_warning() -> None:
@@ -381,6 +397,24 @@ def test_enabled_and_visibility_may_take_the_session(function: Any) -> None:
         assert (NOW in prompt.tools(session=session)) is strict
     assert "All of them." not in prompt.render().text
     assert prompt.sections[0].is_enabled(Guidance()) is False
+
+
+@pytest.mark.parametrize("field", ["enabled", "visibility"])
+def test_a_function_of_the_session_that_fails_without_one_says_what_to_pass(field: str) -> None:
+    """It gets None where a prompt is rendered without a session; one that does not expect it is no riddle."""
+
+    def strict(session: Any) -> Any:
+        return session[Mode].latest() and SectionVisibility.FULL
+
+    section = MarkdownSection(title="Rules", template="All.", summary="Few.", **cast("Any", {field: strict}))
+    prompt = Prompt(name="strict", sections=[section])
+    with pytest.raises(
+        PromptRenderError, match=rf"{field}= raised TypeError: .*; it takes session, .*render\(session="
+    ):
+        prompt.render()
+    session = Session()
+    session.dispatch(Mode(True))
+    assert "All." in prompt.render(session=session).text
 
 
 def test_a_section_of_ones_own_may_know_the_session_or_not() -> None:

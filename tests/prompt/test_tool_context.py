@@ -151,6 +151,8 @@ def test_the_context_of_a_running_call_can_be_replaced() -> None:
         other = context.replace(tool_name="other")
         assert repr(other).startswith("ToolContext(prompt=<Prompt ")
         assert "tool_name='look'" in repr(context)
+        assert "resources=ResourceContext(" in repr(context)
+        assert " object at 0x" not in repr(context)
         other.session[int].append(1)
         other.beat()
         assert (other.call_id, other.tool_name) == (context.call_id, "other")

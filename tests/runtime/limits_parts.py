@@ -77,11 +77,10 @@ def outcomes(session: Session) -> list[str]:
 
 
 def eventually(true: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Wait until it is so."""
+    """Wait until it is so; AssertionError when it is not so for too long."""
     until = time.monotonic() + seconds
     while not true():
-        if time.monotonic() > until:
-            return False
+        assert time.monotonic() < until, f"not so after {seconds:g} s"
         time.sleep(0.005)
     return True
 

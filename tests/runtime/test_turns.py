@@ -376,16 +376,19 @@ def test_cancelling_a_turn_in_a_writing_call_answers_the_rest() -> None:
     """Cancelling in the middle of a writer undoes it; every id of the turn is answered before it is raised."""
     session, seen = Session(), list[ToolReply]()
 
-    async def slow(params: Text, *, context: ToolContext) -> ToolResult[str]:
-        context.session[Count].append(Count(5))
-        await asyncio.sleep(3600)
-        return ToolResult.ok("")
-
     async def main() -> None:
+        begun = asyncio.Event()
+
+        async def slow(params: Text, *, context: ToolContext) -> ToolResult[str]:
+            context.session[Count].append(Count(5))
+            begun.set()
+            await asyncio.sleep(3600)
+            return ToolResult.ok("")
+
         async with executor_of(slow, write, session=session, fs=log_of()) as executor:
             calls = [call("write", "1", text="a"), call("slow", "2"), call("write", "3", text="b")]
             task = asyncio.create_task(executor.aexecute_all(calls, on_reply=seen.append))
-            await asyncio.sleep(0.05)
+            await asyncio.wait_for(begun.wait(), 60)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

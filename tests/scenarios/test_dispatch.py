@@ -377,7 +377,7 @@ ROWS = [
     Row("a worker thread", "succeeded", "done", change_then(ok), tool={"isolation": "thread"}, kept=True),
     Row("a deadline inside the handler", "deadline",
         f"The deadline passed while 'act' was running, so it was stopped.\n{UNDONE}",
-        change_then(lambda: time.sleep(0.4)), soon=0.05),
+        change_then(lambda: time.sleep(1.2)), soon=1.0),
     Row("a long result", "succeeded",
         f"{'x' * 1000}\n[Cut: 1000 of 1500 characters shown. "
         'Call read_tool_result(call_id="call-1", offset=1000) to read on.]',

@@ -168,6 +168,25 @@ def test_the_schema_has_the_names_that_are_read() -> None:
             parse(Described, sent)
 
 
+def test_a_default_in_the_schema_could_be_sent() -> None:
+    """It has the names that are read, at any depth, and nothing that the class sets itself."""
+
+    @dataclass
+    class Plain:
+        leaf: Leaf = field(default=Leaf(1))
+        leaves: tuple[Leaf, ...] = (Leaf(2, "b"),)
+
+    class Model(BaseModel):
+        leaf: Leaf = Field(default=Leaf(1), alias="theLeaf")
+
+    properties = schema(Plain)["properties"]
+    assert properties["leaf"]["default"] == {"right": 1, "left": ""}
+    assert properties["leaves"]["default"] == [{"right": 2, "left": "b"}]
+    assert schema(Model)["properties"]["theLeaf"]["default"] == {"right": 1, "left": ""}
+    for kind in (Plain, Model):
+        assert parse(kind, {name: item["default"] for name, item in schema(kind)["properties"].items()}) == kind()
+
+
 def test_a_name_inside_another_value_is_refused() -> None:
     """No schema can say where such a field is read from."""
 

@@ -9,7 +9,7 @@ from weakincentives.adapters import PromptResponse
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import MainLoop
 from weakincentives.session import Session
-from weakincentives.testing import ScriptedAdapter, Turn, call, make_context, say
+from weakincentives.testing import ScriptedAdapter, Turn, call, make_context, make_context_with_files, say
 
 
 @dataclass(frozen=True)
@@ -51,3 +51,7 @@ def main() -> None:
     )
     answer, _ = Judging(adapter=ScriptedAdapter(*SCRIPT[1:])).execute("Is it good?")
     assert_type(answer.output, Verdict)
+    context = make_context_with_files(["a.txt"])
+    assert context.filesystem.exists("a.txt")
+    with make_context() as made:
+        assert not made.filesystem.exists("a.txt")

@@ -23,6 +23,7 @@ def test_a_typed_program_runs(name: str) -> None:
     PROGRAMS[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed; `make types` brings it")
 def test_mypy_accepts_the_programs(tmp_path: Path) -> None:
     """Strictly; basedpyright is asked by `make types`."""

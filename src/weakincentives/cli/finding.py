@@ -28,6 +28,11 @@ class Finding(NamedTuple):
     needed: bool = False
 
 
+def needs_linux(group: str, name: str, purpose: str) -> Finding:
+    """What is of no use on another system, so there is nothing to get."""
+    return Finding(group, name, "missing", purpose, "needs Linux")
+
+
 def package_command(package: str, *, mac: str = "") -> str:
     """How the system's own package manager installs a package."""
     if sys.platform == "darwin":
@@ -52,4 +57,4 @@ _INSTALLERS = (
 )
 
 
-__all__ = ["Finding", "State", "package_command"]
+__all__ = ["Finding", "State", "needs_linux", "package_command"]

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from .finding import Finding
+from .finding import Finding, needs_linux
 from .models import PROVIDERS
 
 
@@ -35,6 +35,8 @@ EXTRAS = {
 }
 
 _OLDEST = (3, 11)
+_NO_LITELLM = (3, 15)
+_PATTERN_ENGINES = (("re2", "google-re2"), ("regex", "regex"))
 
 
 def core() -> Iterator[Finding]:
@@ -52,6 +54,12 @@ def core() -> Iterator[Finding]:
             "" if found else "pip install --force-reinstall weakincentives", needed=True,
         )  # fmt: skip
 
+    engine = next((package for module, package in _PATTERN_ENGINES if _can_be_found(module)), "")
+    yield Finding(
+        "Needed by everything", "google-re2 or regex", "ok" if engine else "missing", "grep with patterns of models",
+        f"{engine} {_version(engine)}" if engine else "", "" if engine else "pip install regex", needed=True,
+    )  # fmt: skip
+
 
 def _core_packages() -> list[str]:
     """As the metadata of the installed WINK says; without any, the one that is always there."""
@@ -68,8 +76,15 @@ def extras() -> Iterator[Finding]:
     """What `pip install 'weakincentives[...]'` could add."""
     for name, extra in EXTRAS.items():
         found = _version(extra.package) if _can_be_found(extra.module) else None
-        get = "" if found else f"pip install 'weakincentives[{name}]'"
-        yield Finding("Extras", name, "ok" if found else "missing", extra.purpose, found or "", get)
+        if name == "asteval" and sys.platform != "linux":
+            yield needs_linux("Extras", name, extra.purpose)
+        elif found:
+            yield Finding("Extras", name, "ok", extra.purpose, found)
+        elif name == "litellm" and sys.version_info >= _NO_LITELLM:
+            get = "--model openai:NAME --base-url URL, with the provider's address"
+            yield Finding("Extras", name, "missing", extra.purpose, "needs Python 3.14 or older", get)
+        else:
+            yield Finding("Extras", name, "missing", extra.purpose, "", f"pip install 'weakincentives[{name}]'")
 
 
 def keys() -> Iterator[Finding]:

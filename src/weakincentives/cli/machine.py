@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .finding import Finding, package_command
+from .finding import Finding, needs_linux, package_command
 
 _SECONDS = 20.0
 """What a program may take to say its version."""
@@ -26,11 +26,12 @@ def programs() -> Iterator[Finding]:
 
 def _podman() -> Iterator[Finding]:
     group, purpose = "Programs", "PodmanSandboxSection: models run programs in a container"
-    mac = "brew install podman && podman machine init && podman machine start"
-    get = package_command("podman", mac=mac)
+    if sys.platform != "linux":
+        yield needs_linux(group, "podman", purpose)
+        return
     program = shutil.which("podman")
     if program is None:
-        yield Finding(group, "podman", "missing", purpose, "", get)
+        yield Finding(group, "podman", "missing", purpose, "", package_command("podman"))
         return
     said = _said(program, "--version")
     if said is None:
@@ -57,7 +58,7 @@ def _image() -> Finding:
 def _bubblewrap() -> Finding:
     purpose = "a second wall around AstevalSection"
     if sys.platform != "linux":
-        return Finding("Programs", "bubblewrap", "missing", purpose, "it exists for Linux only")
+        return needs_linux("Programs", "bubblewrap", purpose)
     program = shutil.which("bwrap")
     if program is None:
         return Finding("Programs", "bubblewrap", "missing", purpose, "", package_command("bubblewrap"))
@@ -121,7 +122,7 @@ def _tried(group: str, folder: Path) -> Iterator[Finding]:
     yield _feature(group, "locks", _locks(file), "one writer at a time, in any process")
     yield _feature(group, "hard links", _links(file, folder / "b"), "old versions of files, kept without a copy")
     yield _feature(group, "symbolic links", _symlinks(folder / "c"), "trees that have some are undone with them")
-    yield _feature(group, "extended attributes", _xattrs(file), "attributes of files are undone with them")
+    yield _xattrs(group, file)
     cased = not (folder / "A").exists()
     detail = "" if cased else "A and a are one file here"
     yield Finding(group, "upper and lower case", "ok", "the same names on every machine", detail or "are distinct")
@@ -157,16 +158,21 @@ def _symlinks(name: Path) -> bool:
     return True
 
 
-def _xattrs(file: Path) -> bool:
+def _xattrs(group: str, file: Path) -> Finding:
+    name, purpose = "extended attributes", "attributes of files are undone with them"
+    if not hasattr(os, "setxattr"):
+        return needs_linux(group, name, purpose)
     try:
         os.setxattr(file, "user.wink", b"1")
-    except (OSError, AttributeError):  # macOS has no os.setxattr
-        return False
-    return True
+    except OSError:
+        return _feature(group, name, False, purpose)
+    return _feature(group, name, True, purpose)
 
 
 def _openat2(group: str) -> Finding:
     purpose = "paths checked by the kernel in one step; without it, step by step"
+    if sys.platform != "linux":
+        return needs_linux(group, "openat2", purpose)
     try:
         from ..filesystem.syscalls import Syscalls  # noqa: PLC0415 - needs the core
 

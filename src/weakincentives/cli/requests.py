@@ -96,7 +96,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise WrongUseError(f"--request is no JSON: {error}") from None
+        raise WrongUseError(f"--request is not valid JSON: {error}") from None
 
 
 def _parsed(cls: Any, text: str) -> Any:
@@ -104,7 +104,7 @@ def _parsed(cls: Any, text: str) -> Any:
     try:
         return parse(cls, text)
     except ParseError as error:
-        raise WrongUseError(f"--request is no {getattr(cls, '__name__', cls)}: {error}") from None
+        raise WrongUseError(f"--request is not a {getattr(cls, '__name__', cls)}: {error}") from None
     except WinkError as error:
         raise WrongUseError(f"--request cannot be read: {error}") from None
 

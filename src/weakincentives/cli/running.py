@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from .output import show_error
 from .prompts import make_loop, prompt_and_session
 from .requests import prompt_for, request_for
 from .trace import Trace
-from .usage import WrongUseError
+from .usage import WrongUseError, existing_directory
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +34,8 @@ class Running:
     """
 
     def __init__(self, loaded: Loaded, request: str | None, workspace: str | None) -> None:
-        if workspace is not None and not Path(workspace).is_dir():
-            raise WrongUseError(f"--workspace: there is no directory {workspace}")
+        if workspace is not None:
+            existing_directory(workspace, "--workspace: ")
         self._loaded = loaded
         self._request = request
         self._workspace = workspace

@@ -6,6 +6,8 @@ not there, cannot be loaded or does not fit. A `FailedError` says that what it a
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class WrongUseError(Exception):
     """The command cannot do what it was asked; the text says why and what to do. Ends `wink` with exit code 2."""
@@ -15,4 +17,22 @@ class FailedError(Exception):
     """The command did what it was asked, and it went wrong; the text says how. Ends `wink` with exit code 1."""
 
 
-__all__ = ["FailedError", "WrongUseError"]
+def existing_file(path: str | Path, option: str = "") -> Path:
+    """The path of a file that a command line names; `WrongUseError` when there is none, or a directory."""
+    if Path(path).is_dir():
+        raise WrongUseError(f"{option}{path} is a directory; name a file")
+    if not Path(path).exists():
+        raise WrongUseError(f"{option}there is no file {path}")
+    return Path(path)
+
+
+def existing_directory(path: str | Path, option: str = "") -> Path:
+    """The path of a directory that a command line names; `WrongUseError` when there is none, or a file."""
+    if not Path(path).exists():
+        raise WrongUseError(f"{option}there is no directory {path}")
+    if not Path(path).is_dir():
+        raise WrongUseError(f"{option}{path} is not a directory")
+    return Path(path)
+
+
+__all__ = ["FailedError", "WrongUseError", "existing_directory", "existing_file"]

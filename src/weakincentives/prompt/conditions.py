@@ -24,7 +24,7 @@ class Condition(Generic[T]):
     that parameter has a default. TypeError for a function that cannot be called like that.
     """
 
-    __slots__ = ("_function", "_session_first", "_session_kind", "_session_optional", "wants_params")
+    __slots__ = ("_function", "_session_first", "_session_kind", "_session_optional", "needs_session", "wants_params")
 
     def __init__(self, function: Callable[..., T]) -> None:
         if inspect.iscoroutinefunction(function):
@@ -37,6 +37,7 @@ class Condition(Generic[T]):
         self._session_kind = None if session is None else session.kind
         self._session_optional = session is not None and session.default is not session.empty
         self._session_first = session is not None and session is parameters[0]
+        self.needs_session = session is not None and not self._session_optional
 
     def __call__(self, params: object, session: SessionProtocol | None = None) -> T:
         """What the function says; whatever it raises passes through."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from ..errors import PromptRenderError, PromptValidationError
 # The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
 _BARE = re.compile(r"\$(?:\$|\{|(?P<name>[^\W\d]\w*))")
+_BETWEEN = {__name__.partition(".")[0], "typing"}
+"""Whose frames stand between a template and the line that wrote it; `Section[Params](...)` goes through `typing`."""
 
 
 @final
@@ -65,7 +68,7 @@ class Body:
                 warnings.warn(
                     f"In the {self._what} of section {dotted(self._path)!r}, ${name} is text and is not filled. "
                     f"Write ${{{name}}} for the placeholder, or $${name} for the text itself.",
-                    stacklevel=5,  # whoever made the section
+                    stacklevel=_callers_level(),
                 )
 
     def fill(self, params: object) -> str:
@@ -131,6 +134,14 @@ def placeholder_names(params_type: type[Any]) -> tuple[str, ...]:
 def dotted(path: Sequence[str]) -> str:
     """A section's path as text: `parent.child`."""
     return ".".join(path)
+
+
+def _callers_level() -> int:
+    """The `stacklevel`, for the function that asks, of the line outside of this package that made the section."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 __all__ = ["Body", "dotted", "placeholder_names"]

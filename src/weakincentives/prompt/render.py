@@ -190,7 +190,7 @@ def _is_enabled(node: Node, params: Any, session: SessionProtocol | None) -> boo
     section = node.section
     _require_params(node, params, asked=_asks(section.enabled) or has_own(section, "is_enabled"))
     if isinstance(section.enabled, Condition) and not has_own(section, "is_enabled"):
-        return bool(_guarded(node, "enabled=", section.enabled, params, session))
+        return bool(_answer(node, "enabled=", section.enabled, params, session))
     # A rule of a subclass, written with the session or without it.
     options = {"session": session} if takes_session(type(section).is_enabled) else {}
     return bool(_guarded(node, "enabled=", section.is_enabled, params, **options))
@@ -205,7 +205,7 @@ def _is_full(
         condition = section.visibility
         assert isinstance(condition, Condition)
         _require_params(node, params, asked=condition.wants_params)
-        found = _guarded(node, "visibility=", condition, params, session)
+        found = _answer(node, "visibility=", condition, params, session)
     if found is SectionVisibility.FULL:
         return True
     if found is not SectionVisibility.SUMMARY:
@@ -265,6 +265,18 @@ def _require_params(node: Node, params: Any, *, asked: bool) -> None:
         raise _error(
             node, f"it needs a {params_type.__name__}; pass one to bind() or render(), or give it default_params="
         )
+
+
+def _answer(node: Node, what: str, condition: Condition[T], params: Any, session: SessionProtocol | None) -> T:
+    try:
+        return condition(params, session)
+    except PromptError:
+        raise
+    except Exception as error:
+        said = f"{what} raised {type(error).__name__}: {error}"
+        if session is None and condition.needs_session:
+            said += "; it takes session, and there is none here: pass one to render(session=...), or expect None"
+        raise _error(node, said) from error
 
 
 def _guarded(node: Node, what: str, function: Callable[..., T], *args: Any, **options: Any) -> T:

@@ -7,6 +7,7 @@ from threading import RLock
 from typing import Any, Self, TypeVar, final, overload
 
 from .binding import Binding
+from .forms import name_of
 from .lifetime import Owned, Root, end
 from .resolution import MISSING, get_awaiting, get_blocking
 from .tool_scope import ToolScope
@@ -73,6 +74,9 @@ class ResourceContext:
 
     def __contains__(self, resource_type: object, /) -> bool:
         return resource_type in self._bindings
+
+    def __repr__(self) -> str:
+        return f"ResourceContext({', '.join(map(name_of, self._bindings))})"
 
     def tool_scope(self, *, overrides: Mapping[Any, object] | None = None) -> ToolScope:
         """A resolver for one tool call: TOOL_CALL resources are fresh in it and closed at its end.

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from threading import RLock
 from typing import Any, final
+from weakref import ref
 
 from ..errors import ResourcesClosedError
-from ..kept_loop import EventLoop, home_loop, thread_loop
+from ..kept_loop import EventLoop, KeptLoop, home_loop, thread_loop
 from .binding import Binding, Given, Scope
 from .build import Build
 from .forms import CLOSERS, SNAPSHOT_METHODS, is_snapshotable, name_of, own_methods
@@ -114,7 +115,7 @@ class Root(Lifetime):
     __slots__ = (
         "__weakref__",
         "_kept",
-        "_uses_kept",
+        "_opener",
         "bindings",
         "births",
         "eager",
@@ -133,8 +134,9 @@ class Root(Lifetime):
         self.births = births
         self.ending = 0
         self.lock = lock
-        self._kept = thread_loop()
-        self._uses_kept = False
+        # Strongly only while in use: a root refers to itself, and would keep the loop of a thread that has ended.
+        self._opener = ref(thread_loop())
+        self._kept: KeptLoop | None = None
         self.ids = {id(value) for value in given.values()}
         self.given = _given_snapshotables(given)
         self.snapshotables = self.given
@@ -152,17 +154,17 @@ class Root(Lifetime):
         if home is not None:
             return home
         with self.lock:
-            if not self._uses_kept:
-                self._uses_kept = True
+            if self._kept is None:
+                self._kept = self._opener() or thread_loop()
                 self._kept.enter(self)
             return self._kept
 
     def leave_loop(self) -> None:
         """Be done with the kept loop: what still runs there ends with its last user."""
         with self.lock:
-            uses, self._uses_kept = self._uses_kept, False
-        if uses:
-            self._kept.leave(self)
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.leave(self)
 
     def born_since(self, mark: int) -> list[Owned]:
         """What was built after the mark, oldest first."""

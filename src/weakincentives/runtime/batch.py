@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+)
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
 from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeVar, cast, final
+
+from pydantic import BaseModel
 
 from ..errors import EndlessRequestsError
 from ..kept_loop import run_to_end, running_loop
@@ -24,6 +35,8 @@ ResponseT = TypeVar("ResponseT")
 MAX_UNCOUNTED = 100_000
 """How many results of an iterable without a length are collected, unless the caller says otherwise."""
 
+_ONE_REQUEST = (str, bytes, Mapping, BaseModel)
+"""What can be iterated over, but is a request rather than many."""
 _END: Final = object()
 _WAKE = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
@@ -47,6 +60,11 @@ class Batch(Generic[RequestT, ResponseT]):
     retries: Retries | None
 
     def __post_init__(self) -> None:
+        given = cast("object", self.requests)
+        if not isinstance(given, Iterable | AsyncIterable) or isinstance(given, _ONE_REQUEST):
+            raise TypeError(f"{type(cast('object', given)).__name__} is one request; pass a list: [request].")
+        if not isinstance(self.concurrency, int) or isinstance(self.concurrency, bool):
+            raise TypeError(f"concurrency must be an int, got {type(self.concurrency).__name__}.")
         if self.concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, got {self.concurrency}.")
 

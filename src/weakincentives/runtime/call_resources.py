@@ -38,6 +38,9 @@ class CallResources:
     def __contains__(self, resource_type: object, /) -> bool:
         return resource_type in self._scope
 
+    def __repr__(self) -> str:
+        return repr(self._shared)
+
     def _fenced(self, resource_type: Any, found: Any) -> Any:
         if not is_filesystem(found.__class__):
             return found

@@ -16,6 +16,7 @@ from ..errors import SchemaError
 from .adapters import adapter
 from .docstrings import attribute_docs, class_doc
 from .json_names import fields_in
+from .renaming import renamed
 
 _DEFS = "#/$defs/"
 _VERBATIM = frozenset({"default", "const", "enum", "examples"})
@@ -75,6 +76,10 @@ class _Generator(GenerateJsonSchema):
         # pydantic marks SecretStr and SecretBytes by itself, but not the other kinds of Secret.
         writes: Any = schema.get("serialization", {})
         return {**made, "writeOnly": True} if writes.get("function") in _secret_writers() else made
+
+    def encode_default(self, dft: Any) -> Any:
+        """Under the names that are read: pydantic does not know those of plain dataclasses."""
+        return super().encode_default(renamed(dft, computed=False))
 
     def emit_warning(self, kind: Any, detail: str) -> None:
         """A default that has no JSON form is left out, which is what a model should see."""

@@ -58,6 +58,11 @@ class MadeContext(ToolContext):
 
     __slots__ = ()
 
+    @property
+    def filesystem(self) -> Filesystem:
+        """The bound `Filesystem`; there always is one."""
+        return self.resources.get(Filesystem)
+
     def close(self) -> None:
         """Close what was built for it, newest first; what was handed in stays its owner's."""
         if isinstance(self.resources, ContextResources):

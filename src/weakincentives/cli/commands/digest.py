@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..output import Subcommands, show
-from ..usage import FailedError, WrongUseError
+from ..usage import FailedError, WrongUseError, existing_directory
 
 
 def register(subcommands: Subcommands) -> None:
@@ -26,8 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         config = DigestConfig(max_chars=arguments.max_chars)
     except PromptValidationError:
         raise WrongUseError("--max-chars must be 200 or more") from None
-    if not Path(arguments.directory).is_dir():
-        raise WrongUseError(f"there is no directory {arguments.directory}")
+    existing_directory(arguments.directory)
     try:
         digest = build_digest(arguments.directory, config=config)
     except OSError as error:

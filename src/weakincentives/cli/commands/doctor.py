@@ -7,11 +7,10 @@ import platform
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..output import Subcommands, show, show_json
-from ..usage import WrongUseError
+from ..usage import existing_directory
 from .version import version_text
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ def register(subcommands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found; 1 when something is missing that everything needs."""
-    if arguments.directory is not None and not Path(arguments.directory).is_dir():
-        raise WrongUseError(f"there is no directory {arguments.directory}")
+    if arguments.directory is not None:
+        existing_directory(arguments.directory)
     found: list[Finding] = []
     if not arguments.json:
         show(f"{version_text()} on {platform.system()} {platform.release()} ({platform.machine()})")

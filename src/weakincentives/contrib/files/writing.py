@@ -131,20 +131,14 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
 
     def move_file(fs: Filesystem, params: TransferParams, context: ToolContext) -> ToolResult[FileTransferred]:
         del context
+        _refuse_protected(fs, params.src, "move")
         fs.move(params.src, params.dst)
         return ToolResult("Moved.", FileTransferred(normalise(params.src), normalise(params.dst)))
 
     def delete_file(fs: Filesystem, params: DeleteFileParams, context: ToolContext) -> ToolResult[FileDeleted]:
         del context
-        try:
-            fs.delete(params.path, recursive=params.recursive)
-        except PermissionError:
-            if fs.is_readonly(params.path) and not fs.is_readonly(ROOT):
-                return ToolResult.error(
-                    f"Cannot delete {params.path} - file is read-only\n"
-                    "This file is managed externally and cannot be modified"
-                )
-            raise
+        _refuse_protected(fs, params.path, "delete")
+        fs.delete(params.path, recursive=params.recursive)
         return ToolResult("Deleted.", FileDeleted(normalise(params.path)))
 
     diff = "--- a/src/brew.py\n+++ b/src/brew.py\n@@ -1,4 +1,4 @@\n-MINUTES = 3\n+MINUTES = 5\n \n \n def brew(cups):"
@@ -185,6 +179,14 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
             example=ToolExample("Delete a file", DeleteFileParams("README.md"), FileDeleted("README.md")),
         ),
     ]  # fmt: skip
+
+
+def _refuse_protected(fs: Filesystem, path: str, action: str) -> None:
+    """Before, not after: a disk asks the directory alone, so a file that must not be written could be deleted."""
+    if fs.is_readonly(path) and not fs.is_readonly(ROOT):
+        raise EditRefusedError(
+            f"Cannot {action} {path} - file is read-only\nThis file is managed externally and cannot be modified"
+        )
 
 
 def _replace(fs: Filesystem, path: str, before: bytes, content: str, names: Names) -> ToolResult[FileWritten]:

@@ -54,6 +54,10 @@ _FUSE = 0x65735546
 _FUSE_NETWORK = ("sshfs", "s3fs", "rclone", "gluster", "gcsfuse", "goofys", "blobfuse", "davfs", "ceph", "juicefs")
 
 
+class NotALedgerError(LedgerError):
+    """The file is there, and holds something else."""
+
+
 def opened(path: Path) -> sqlite3.Connection:
     """A connection to the ledger at `path`, made if there is none.
 
@@ -120,7 +124,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     if application == 0 and version == 0 and tables == 0:
         return
     if application != APPLICATION_ID:
-        raise LedgerError(f"{path} is a SQLite database, but no effect ledger. Choose another file.")
+        raise NotALedgerError(f"{path} is a SQLite database, but not an effect ledger. Choose another file.")
     if version > SCHEMA_VERSION:
         raise LedgerError(
             f"The ledger {path} has version {version}, but this WINK knows versions up to {SCHEMA_VERSION}. Update it."
@@ -209,7 +213,7 @@ def explained(error: sqlite3.Error, path: Path) -> LedgerError:
     """What an error of SQLite means for the ledger, and what to do."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return LedgerError(f"{path} is no SQLite database, so no effect ledger. Choose another file.")
+        return NotALedgerError(f"{path} is not a SQLite database, so not an effect ledger. Choose another file.")
     if code == sqlite3.SQLITE_CORRUPT:
         return LedgerError(
             f"The ledger {path} is damaged ({error}). Restore it from a backup; do not go on without it."
@@ -221,4 +225,4 @@ def explained(error: sqlite3.Error, path: Path) -> LedgerError:
     return LedgerError(f"The ledger {path} cannot be used: {error}.")
 
 
-__all__ = ["BOOT", "explained", "identity", "network_filesystem", "opened"]
+__all__ = ["BOOT", "NotALedgerError", "explained", "identity", "network_filesystem", "opened"]
