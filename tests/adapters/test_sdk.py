@@ -250,6 +250,50 @@ def test_connections_end_with_an_adapter_that_is_dropped(wire: str, in_a_cycle: 
         assert left is None or left.is_closed()
 
 
+@pytest.mark.parametrize("dropped", ["after its loop", "within its loop", "never"])
+@every_wire
+def test_connections_end_with_their_event_loop_or_a_dropped_adapter(wire: str, dropped: str) -> None:
+    """Also without `aclose`: what `asyncio.run` opened is closed when it returns, or when the adapter is gone."""
+    with warnings.catch_warnings(record=True) as seen, LoopbackServer(say("One."), say("Two.")) as server:
+        warnings.simplefilter("always", ResourceWarning)
+        adapters: list[Any] = [CONNECTORS[wire](server.url)]
+
+        async def ask() -> Any:
+            shop = Workshop()
+            await adapters[0].aevaluate(shop.prompt, shop.session)
+            client = adapters[0]._async_client()
+            if dropped == "within its loop":
+                adapters.clear()
+                gc.collect()
+                for _ in range(50):
+                    await asyncio.sleep(0.01)
+                assert client.is_closed()
+            return client
+
+        client = asyncio.run(ask())
+        assert client.is_closed()
+        if dropped == "never":
+            assert asyncio.run(ask()) is not client
+        adapters.clear()
+        gc.collect()
+    assert [str(warning.message) for warning in seen if warning.category is ResourceWarning] == []
+
+
+@every_wire
+def test_a_loop_whose_generators_were_shut_down_gets_new_connections(wire: str) -> None:
+    """A client that was closed behind the adapter's back is not used again."""
+
+    async def ask_twice(adapter: Any) -> None:
+        for text in ("One.", "Two."):
+            shop = Workshop()
+            assert (await adapter.aevaluate(shop.prompt, shop.session)).text == text
+            await adapter._made_async[asyncio.get_running_loop()][1].aclose()  # as `shutdown_asyncgens` does
+        await adapter.aclose()
+
+    with LoopbackServer(say("One."), say("Two.")) as server:
+        asyncio.run(ask_twice(CONNECTORS[wire](server.url)))
+
+
 @every_wire
 def test_guidance_follows_the_description(wire: str) -> None:
     """Whatever the wire calls it, the model reads description, guidance and examples in one text."""

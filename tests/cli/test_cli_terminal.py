@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 
 from weakincentives.adapters import CallFinished, CallStarted, Retrying, SectionsOpened, TextDelta, TurnStarted
 from weakincentives.budget import TokenUsage
+from weakincentives.cli.main import _run, main  # pyright: ignore[reportPrivateUsage]
 from weakincentives.cli.rich_trace import RichTrace
 from weakincentives.cli.trace import JsonTrace, PlainTrace, Trace
 from weakincentives.cli.traces import make_trace
@@ -229,3 +231,24 @@ def test_colours_can_be_asked_for_and_declined(monkeypatch: pytest.MonkeyPatch) 
     assert "\x1b" not in shown(FORCE_COLOR="")
     assert "\x1b" not in shown(FORCE_COLOR="1", NO_COLOR="1")
     assert "\x1b" not in shown(FORCE_COLOR="1", plain=True)
+
+
+@pytest.mark.parametrize("command", ["check", "run", "digest", "doctor", "ledger list", "state forget", "state clean"])
+def test_a_name_that_is_too_long_is_an_error_of_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the system says of a name is said as every other error is, without a traceback."""
+    assert main([*command.split(), "a" * 300]) in {1, 2}
+    said = capsys.readouterr().err
+    assert said.startswith(f"wink {command}: ")
+    assert said.count("\n") == 1
+
+
+def test_an_error_that_no_command_expects_is_masked_and_made_visible(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python's own traceback would show the exception as it is."""
+
+    def fail(_: argparse.Namespace) -> int:
+        raise RuntimeError(f"{HOSTILE[0]} password=hunter2")
+
+    assert _run(argparse.Namespace(run=fail, command="check")) == 1
+    said = capsys.readouterr().err
+    assert "RuntimeError: \\u001b]52;" in said
+    assert "hunter2" not in said

@@ -115,6 +115,16 @@ def test_a_missing_file_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_path_may_have_an_equals_sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only what begins with a name and `=` is a connection string."""
+    folder = tmp_path / "run=7"
+    folder.mkdir()
+    with SqliteEffectLedger(folder / "ledger.db") as ledger:
+        fill(ledger)
+    assert main(["ledger", "list", str(folder / "ledger.db")]) == 0
+    assert "unknown" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -2,7 +2,9 @@
 
 The lists in `data/` are in base64, so that tools that look for secrets in a repository leave the made-up ones alone.
 The first pair is one text per line (with a tab and the secret), the others are JSON. The third pair was written before
-its author had read the rules; they missed 4 of its 60 and changed none of its 60 ordinary texts.
+its author had read the rules; they missed 4 of its 60 and changed none of its 60 ordinary texts. Of the fourth, which
+the rules had not been tuned to either, 21 of 191 were missed at first, most of them on command lines, and none of 178
+ordinary texts was changed.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ def _json(name: str) -> list[Any]:
 
 def positives() -> list[tuple[str, str]]:
     lines = [line.split("\t") for line in decoded("first-positive").splitlines()]
-    return [(text, secret) for text, secret in [*lines, *_json("second-positive"), *_json("third-positive")]]
+    more = [pair for name in ("second", "third", "fourth") for pair in _json(f"{name}-positive")]
+    return [(text, secret) for text, secret in [*lines, *more]]
 
 
 def ordinary() -> list[str]:
-    return [*decoded("first-ordinary").splitlines(), *_json("second-ordinary"), *_json("third-ordinary")]
+    more = [text for name in ("second", "third", "fourth") for text in _json(f"{name}-ordinary")]
+    return [*decoded("first-ordinary").splitlines(), *more]
 
 
 POSITIVES = positives()
@@ -45,16 +49,16 @@ ORDINARY = ordinary()
 
 
 def test_at_most_one_credential_in_a_hundred_is_missed() -> None:
-    """The lists hold 539 texts with a credential; the few that are missed are known."""
+    """The lists hold 730 texts with a credential; the few that are missed are known."""
     missed = [text for text, secret in POSITIVES if secret in redact(text)]
-    assert len(POSITIVES) == 539
+    assert len(POSITIVES) == 730
     assert len(missed) <= 4, missed
 
 
 def test_at_most_one_ordinary_text_in_a_hundred_is_changed() -> None:
-    """The lists hold 540 texts that only speak of passwords, tokens and keys."""
+    """The lists hold 718 texts that only speak of passwords, tokens and keys."""
     changed = [(text, redact(text)) for text in ORDINARY if redact(text) != text]
-    assert len(ORDINARY) == 540
+    assert len(ORDINARY) == 718
     assert len(changed) <= 4, changed
 
 
@@ -146,6 +150,28 @@ def test_a_character_without_width_hides_no_keyword() -> None:
     assert redact("a\u200bb pass\u200bword=hunter2 c\u200bd") == "a\u200bb pass\u200bword=[masked] c\u200bd"
 
 
+def test_a_key_that_is_cut_off_behind_its_beginning_leaves_nothing_to_mask() -> None:
+    """A text may end where a credential would begin, with characters without width before it."""
+    assert redact("\u200bPuTTY-User-Key-File-2: x\nPrivate-Lines:").endswith("Private-Lines:")
+
+
+def test_a_quoted_value_far_behind_an_open_quote_is_masked_in_one_call() -> None:
+    """Whether a name stands inside quotes is the same before and after a mask, however long the line is."""
+    once = redact("pwd='\\'\\'\\'" * 400)
+    assert redact(once) == once
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n"])
+def test_the_end_of_a_private_key_is_masked_without_its_beginning(newline: str) -> None:
+    """A page of a file, or the end of a log, may begin in the middle of a key."""
+    lines = newline.join("Ab1+/Cd2" * 8 for _ in range(400))
+    for end in ("-----END RSA PRIVATE KEY-----", "-----END PGP PRIVATE KEY BLOCK-----"):
+        masked = redact(f"line 40 of 60: {lines}{newline}{end} done")
+        assert masked == f"line 40 of 60: [masked]{end} done"
+    for text in ("see -----END PRIVATE KEY----- there", f"{lines}{newline}-----END CERTIFICATE-----"):
+        assert redact(text) == text
+
+
 def test_text_that_leaves_is_cut_first() -> None:
     """More than 256 KiB is never read; what was left out is said."""
     text = leaving("x" * (MAX_LEAVING_CHARS + 1000))
@@ -162,6 +188,8 @@ LONG = [
     "PuTTY-User-Key-File-", "token: aA1aaaaaaaaaaaaaaa\n", "passw\u200bord:x1 ", "sig:", "sig1:", "sig=", "pwd ",
     'pwd="', "=>pwd", "=authorization", "credential%3D'", "$6$A", "secret_a1",
     "password: |\n  a1b\n", "key: |\n ", "password = a b c\n", ":5432:a:b:", "*:*:*:a:", "MTk4", "sqlplus a/b",
+    "pwd='\\'\\'\\'", "pwd='\\\\';", ">pwd='\\\\'", "\u200bpwd=a1b ", "é pwd=a1b ", "pwd=1a1;",
+    "redis-cli -a", "auth=('a','", "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
 ]  # fmt: skip
 
 
@@ -184,6 +212,8 @@ def test_the_quotes_before_a_name_are_counted_from_the_last_quoted_value() -> No
     assert redact(f'"{cut}').count("[masked]") == 2
     assert redact(cut).count("[masked]") == 2
     assert redact("failed (dsn='host=db password=xyzzy42 dbname=a'), pwd: 'Kiwi 5'").count("[masked]") == 2
+    closing = 'client_secret": "kd94hf93k423kf44zzz", ask("Password: "abc1", b)'
+    assert redact(closing) == closing.replace("kd94hf93k423kf44zzz", "[masked]")
 
 
 @pytest.mark.slow
@@ -201,4 +231,4 @@ def test_time_is_in_proportion_to_the_text(piece: str) -> None:
 @pytest.mark.parametrize("piece", LONG)
 def test_ten_megabytes_are_masked(piece: str) -> None:
     """Ten megabytes of the worst text take seconds of the processor; the limit is for a busy one."""
-    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 30
+    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 15

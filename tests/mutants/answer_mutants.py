@@ -140,8 +140,8 @@ MUTANTS = [
     Mutant(
         "traces are not masked",
         "runtime/redaction.py",
-        "    text = redact(text if len",
-        "    text = (text if len",
+        "    text = redact(text)\n",
+        "",
         _ERRORS,
     ),
     Mutant(
@@ -269,8 +269,8 @@ MUTANTS = [
     Mutant(
         "a character without width hides a keyword",
         "masking/redact.py",
-        "seen = text.translate(_INVISIBLE)",
-        "seen = text",
+        '_INVISIBLE.sub("", text) if invisible else text',
+        "text",
         _MASKING,
     ),
     Mutant(
@@ -297,8 +297,15 @@ MUTANTS = [
     Mutant(
         "a mask moves the quotes that are counted before a name",
         "masking/names.py",
-        "first = masked_to + len(quote)",
-        "pass",
+        "marked + len(_MARK) + 1 if marked >= 0 else 0",
+        "0",
+        _MASKING,
+    ),
+    Mutant(
+        "the end of a private key is shown when its beginning is not there",
+        "masking/places.py",
+        "if at - begin >= _LEAST_KEY:",
+        "if False:",
         _MASKING,
     ),
     Mutant(

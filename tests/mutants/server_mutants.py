@@ -53,6 +53,20 @@ MUTANTS = [
         ("tests/adapters/test_sdk.py::test_connections_end_with_an_adapter_that_is_dropped",),
     ),
     Mutant(
+        "connections of async code outlive their event loop",
+        "adapters/sdk_adapter.py",
+        "open_until.__anext__().send(None)",
+        "pass",
+        ("tests/adapters/test_sdk.py::test_connections_end_with_their_event_loop_or_a_dropped_adapter",),
+    ),
+    Mutant(
+        "a client that its event loop closed is used again",
+        "adapters/sdk_adapter.py",
+        "if open_until is None or open_until.ag_frame is None:",
+        "if open_until is None:",
+        ("tests/adapters/test_sdk.py::test_a_loop_whose_generators_were_shut_down_gets_new_connections",),
+    ),
+    Mutant(
         "the time of a request is not kept while headers come",
         "adapters/guard.py",
         "        self._timer.start()\n",

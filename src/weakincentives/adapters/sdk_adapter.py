@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from threading import Lock
-from typing import Any, Protocol, Unpack
+from types import AsyncGeneratorType
+from typing import Any, Protocol, Unpack, cast
 from weakref import WeakKeyDictionary, finalize
 
 from ..runtime.waiting import BLOCKING, OutOfTime
@@ -34,9 +36,9 @@ class SdkAdapter(ProviderAdapter):
     """Asks through an SDK client whose own retries are off.
 
     Clients are made on first use: one for plain code, one for each event loop. `close` and `aclose` end those made
-    here, and the one for plain code ends with the adapter. A client that was handed in stays its owner's, and so do the
-    sizes and redirects that it allows: the time of its requests is bounded here, in a worker thread that is left to
-    itself when it is over.
+    here. Without them they end with the adapter, and those of an event loop with the loop, too. A client that was
+    handed in stays its owner's, and so do the sizes and redirects that it allows: the time of its requests is bounded
+    here, in a worker thread that is left to itself when it is over.
 
     Args:
         words: how errors speak of the provider.
@@ -62,7 +64,8 @@ class SdkAdapter(ProviderAdapter):
         self._given_async = None if async_client is None else async_client.with_options(max_retries=0)
         self._made: Any = None
         self._close_made: Any = None
-        self._made_async: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+        self._made_async: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGeneratorType[None, None]]]
+        self._made_async = WeakKeyDictionary()
         self._clients = Lock()
 
     @property
@@ -201,9 +204,13 @@ class SdkAdapter(ProviderAdapter):
             return self._given_async
         loop = asyncio.get_running_loop()  # connections belong to the loop they were opened in
         with self._clients:
-            client = self._made_async.get(loop)
-            if client is None:
-                client = self._made_async[loop] = self.make_client(is_async=True)
+            client, open_until = self._made_async.get(loop, (None, None))
+            if open_until is None or open_until.ag_frame is None:
+                client = self.make_client(is_async=True)
+                open_until = cast("AsyncGeneratorType[None, None]", _open_until_dropped(client))
+                with suppress(StopIteration):
+                    open_until.__anext__().send(None)  # begun: from here on the loop closes it
+                self._made_async[loop] = client, open_until
             return client
 
     def close(self) -> None:
@@ -218,9 +225,21 @@ class SdkAdapter(ProviderAdapter):
         """Close the connections of this event loop, and those of plain code. See `ProviderAdapter.close`."""
         await super().aclose()
         with self._clients:
-            client = self._made_async.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+            made = self._made_async.pop(asyncio.get_running_loop(), None)
+        if made is not None:
+            await made[1].aclose()
+
+
+async def _open_until_dropped(client: Any) -> AsyncGenerator[None, None]:
+    """Close a client in its event loop, when the loop or the adapter ends.
+
+    A loop closes the async generators that were begun in it when it ends (`asyncio.run`), and those that are dropped
+    before. Nothing else can await in the loop at either time.
+    """
+    try:
+        yield
+    finally:
+        await client.close()
 
 
 def _is_our_call(error: Exception) -> bool:

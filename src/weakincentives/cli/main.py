@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from . import commands
 from .commands.version import version_text
 from .output import LogFormatter, Parser, json_text, show, show_error
 from .usage import FailedError, WrongUseError
+
+_log = logging.getLogger(__name__)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -56,6 +59,13 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader went away, as `wink ... | head` does
         sys.stderr.close()
         return 0
+    except OSError as error:  # a name that is too long, a folder that must not be read
+        _log.debug("The command failed", exc_info=True)
+        show_error(f"{_typed(arguments)}: {error}")
+        return 1
+    except Exception:  # noqa: BLE001 - a mistake of ours, or of code that was loaded: also its traceback is masked
+        show_error(traceback.format_exc())
+        return 1
 
 
 def _typed(arguments: argparse.Namespace) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
 from .prefixes import Span
@@ -13,18 +12,28 @@ from .values import is_password, is_token
 Strength = Literal["password", "token", "header", "key", "none"]
 """What a name promises; `key` is one that stands alone and is a token only behind certain words."""
 
-_KEYWORDS = ("pass", "pwd", "secret", "token", "key", "credential", "sig", "auth", "kennwort", "verifier")
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _MAX_NAME = 60
 _MARK = "[masked]"
-_NEVER_BEHIND_NAMES = ".,;()[{}<|/&?!+*#@~^$-_"
-"""A name that is followed by one of these has no value; most names in ordinary text are dismissed by that."""
-_MAX_STRENGTHS = 1024
+_FOLLOWING = {
+    **dict.fromkeys("=:%", "sign"),
+    **dict.fromkeys(" \t\r\n\f\v\xa0", "space"),
+    **dict.fromkeys("\"'`\\]", "closing"),
+    ">": "element",
+}
+"""A name has a value only where one of these follows: most names in ordinary text are dismissed by that."""
+_OPENING = ('"', "'")
+_MAX_KEPT = 1024
+"""How many verdicts about names and values one pass keeps: most texts repeat the same few."""
 
-_REST = re.compile(r"[A-Za-z0-9_-]{0,60}+(?:\.[A-Za-z][A-Za-z0-9_-]{0,60}+){0,4}+")
+# In the text in small letters, from the keyword to the end of the name. It is searched for behind the last one, so that
+# a run without an upper bound is read once.
+_KEYWORD = re.compile(
+    r"(?:pass|pw|psk|secret|token|key|credential|sig|auth|kennwort|verifier)[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
+)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passwort", "passcode", "kennwort", "pwd")
+_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passwort", "passcode", "kennwort", "pwd", "pw", "psk")
 _PASS_WORDS = frozenset(
     {
         "pass", "dbpass", "storepass", "keypass", "userpass", "rootpass", "sshpass", "ftppass", "mailpass",
@@ -49,7 +58,7 @@ _KEY_OWNERS = frozenset(
 _TAILS = frozenset(
     {
         "id", "value", "bytes", "base64", "b64", "hex", "raw", "plain", "prod", "live", "test", "dev", "primary",
-        "secondary", "current", "new", "old",
+        "secondary", "current", "new", "old", "base", "data", "pem",
     }
 )  # fmt: skip
 
@@ -62,11 +71,10 @@ _BARE_RUN = rf"(?:{_BACKSLASH})?+{_BARE_CHARS}{{1,64}}+(?:{_BACKSLASH}{_BARE_CHA
 _QUOTE = r"(?:[bBrRuUfF]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}[\"'`])"
 _BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN}))"
 
-_ASSIGNED = re.compile(
-    r"(?P<closed>\\{0,8}[\"'`]?\]?)(?:\s{1,4}+(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?"
-    r"\s{0,8}+(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[DdAa])\s{0,8}+(?:\[\s{0,4}+)?(?P<behind>)"
-    rf"{_BEGUN}?+"
-)
+_SIGN = rf"(?P<sign>=>|:=|={{1,3}}|:(?!:|//)|%3[DdAa])\s{{0,8}}+(?:\[\s{{0,4}}+)?(?P<behind>){_BEGUN}?+"
+_OF = r"(?:\s{1,4}+(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
+_SIGNED = re.compile(rf"(?P<closed>){_SIGN}")
+_ASSIGNED = re.compile(rf"(?P<closed>\\{{0,8}}[\"'`]?\]?){_OF}{_SIGN}")
 _XML_VALUE = re.compile(rf"[\"']\s{{1,4}}+value\s?=\s?(?=[\"']){_BEGUN}")
 _PROSE = re.compile(
     rf"\s{{1,4}}+(?i:(?:is|was|are)\b\s{{0,2}}+(?:now\s|(?:set|changed|reset|updated) to\s)?:?\s{{0,4}}+)?+{_BEGUN}"
@@ -86,32 +94,20 @@ _JUDGED = 64
 """How much of a value is looked at: what is accepted is then read to its end, what is not costs no more than this."""
 
 
-_QUOTES_COUNTED = 200
 _MAX_LINES = 200
 
 
 def spans(text: str, lower: str) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
     reader = _Reader(text, lower)
-    last = -1
-    # The places of all keywords in order: two keywords in one name, as in `secret_key`, are met one after the other.
-    ahead = [(at, keyword) for keyword in _KEYWORDS if (at := lower.find(keyword)) >= 0]
-    heapify(ahead)
-    while ahead:
-        at, keyword = ahead[0]
-        rest = _REST.match(text, at + len(keyword))
-        stop = rest.end() if rest else at + len(keyword)
-        if stop != last:
-            last = stop
-            found = reader.behind(at, stop)
-            if found:
-                yield found
-                stop = max(stop, found[1])
-        at = lower.find(keyword, stop)
-        if at < 0:
-            heappop(ahead)
-        else:
-            heapreplace(ahead, (at, keyword))
+    named = _KEYWORD.search(lower)
+    while named:
+        at, stop = named.span()
+        found = reader.behind(at, stop)
+        if found:
+            yield found
+            stop = max(stop, found[1])
+        named = _KEYWORD.search(lower, stop)
 
 
 def _strength(name: str) -> Strength:
@@ -139,28 +135,36 @@ class _Reader:
     def __init__(self, text: str, lower: str) -> None:
         self._text = text
         self._lower = lower
-        self._masked_to = 0
         self._strengths: dict[str, Strength] = {}
+        self._verdicts: dict[tuple[str, str, bool, bool], bool] = {}
+        self._quotes: dict[str, tuple[int, int]] = {}
+        self._masked: Span = (0, 0)
 
     def behind(self, at: int, end: int) -> Span | None:
         """The credential behind the name that ends at `end` and has a keyword at `at`."""
         text = self._text
-        if text[end : end + 1] in _NEVER_BEHIND_NAMES:  # also at the end of the text
+        following = _FOLLOWING.get(text[end : end + 1])
+        if following is None or text.find(_MARK, end + 1, end + 10) >= 0:
             return None
         begin = at
         if at and text[at - 1] in _NAME_CHARS:
             head = text[max(0, at - _MAX_NAME) : at]
             begin = at - len(head) + len(head.rstrip(_NAME_CHARS))
+        begin = max(begin, end - 2 * _MAX_NAME)
         strength = self._strengths.get(text[begin:end]) or self._strength(text[begin:end])
         if strength == "none" or (strength == "key" and not self._is_owned_key(begin)):
             return None
-        found = self._value(begin, end, strength)
+        if following == "sign":
+            assigned = _SIGNED.match(text, end)
+            found = self._assigned(begin, strength, assigned) if assigned else None
+        else:
+            found = self._value(begin, end, strength, following)
         if found:
-            self._masked_to = max(self._masked_to, found[1])
+            self._masked = found
         return found
 
     def _strength(self, name: str) -> Strength:
-        if len(self._strengths) >= _MAX_STRENGTHS:
+        if len(self._strengths) >= _MAX_KEPT:
             self._strengths.clear()
         strength = self._strengths[name] = _strength(name)
         return strength
@@ -170,55 +174,68 @@ class _Reader:
         before = self._text[max(0, begin - 12) : begin]
         return before.endswith(("?", "&")) or before.rstrip(" ").rpartition(" ")[2].lower() in _KEY_OWNERS
 
-    def _value(self, begin: int, end: int, strength: Strength) -> Span | None:
-        """The value behind a name, if it is one that must be masked."""
+    def _value(self, begin: int, end: int, strength: Strength, following: str) -> Span | None:
+        """The value behind a name that no sign follows at once."""
         text = self._text
+        if following == "element":
+            return _element(text, begin, end)
         assigned = _ASSIGNED.match(text, end)
         if assigned:
-            if strength == "header":
-                return _header(text, assigned.end("behind"))
-            if assigned["quote"] and self._closes(begin, assigned):
-                return None
-            sign = assigned["sign"]
-            if sign == ":" and text[assigned.end() : assigned.end() + 1] in ("|", ">"):
-                return _block(text, assigned.end(), strength)
-            # What stands behind `==` is compared, and mostly a variable: it must look like a credential by itself.
-            sign = "=" if sign in ("=", "=>", ":=") or sign[-1] in "dD" else ":"
-            found = _judged(text, assigned, strength, sign=sign)
-            if found and strength == "password" and sign == "=" and not assigned["quote"]:
-                return found[0], self._phrase_end(begin, found[1])
-            return found
-        if text.startswith(">", end):
-            return _element(text, begin, end)
+            return self._assigned(begin, strength, assigned)
+        if following == "space":
+            return self._prose(begin, end, strength)
         named = _XML_VALUE.match(text, end)
         if named:
-            return _judged(text, named, strength, sign="=")
-        return self._loose(begin, end, strength)
+            return self._judged(named, strength, sign="=")
+        argument = _ARGUMENT.match(text, end)
+        is_flag = text.startswith("-", begin)
+        if argument and (is_flag or strength == "password" or text[max(0, begin - 1) : begin] in _OPENING):
+            return self._judged(argument, strength, sign="flag" if is_flag else "prose")
+        return None
+
+    def _assigned(self, begin: int, strength: Strength, assigned: re.Match[str]) -> Span | None:
+        """The value behind a sign: `=`, `:` and the like."""
+        text = self._text
+        if strength == "header":
+            return _header(text, assigned.end("behind"))
+        quote = assigned["quote"]
+        if quote and quote[-1] not in assigned["closed"] and self._inside(quote[-1], begin):
+            return None  # the quote is the end of a text around the name, as in `getpass("Password: ")`
+        sign = assigned["sign"]
+        if sign == ":" and text[assigned.end() : assigned.end() + 1] in ("|", ">"):
+            return _block(text, assigned.end(), strength)
+        # What stands behind `==` is compared, and mostly a variable: it must look like a credential by itself.
+        sign = "=" if sign in ("=", "=>", ":=") or sign[-1] in "dD" else ":"
+        found = self._judged(assigned, strength, sign=sign)
+        if found and strength == "password" and sign == "=" and not quote:
+            return found[0], self._phrase_end(begin, found[1])
+        return found
 
     def _phrase_end(self, begin: int, end: int) -> int:
         """Where a password ends that has a line for itself: it may be several words."""
+        if self._text[end : end + 1] != " ":
+            return end
         before = self._text[max(0, begin - 40) : begin].rpartition("\n")[2].strip()
         phrase = _PHRASE.match(self._text, end) if before in ("", "export", "set") else None
         return phrase.end() if phrase else end
 
-    def _loose(self, begin: int, end: int, strength: Strength) -> Span | None:
-        """Values without a separator: flags, lists of arguments, `.netrc`, SQL and prose."""
+    def _prose(self, begin: int, end: int, strength: Strength) -> Span | None:
+        """Values without a separator: flags, `.netrc`, SQL and prose."""
         text = self._text
-        is_flag = text.startswith("-", begin)
-        argument = _ARGUMENT.match(text, end)
-        if argument:
-            if not is_flag and strength != "password":
-                return None
-            return _judged(text, argument, strength, sign="flag" if is_flag else "prose")
         prose = _PROSE.match(text, end)
         if prose is None:
             return None
         if prose["quote"]:
-            return _judged(text, prose, strength, sign="prose") if strength == "password" else None
+            return self._judged(prose, strength, sign="prose") if strength == "password" else None
         if text.find("\n", end, prose.start("bare")) >= 0:
             return None
-        is_flag = is_flag or (strength == "password" and self._in_netrc(begin))
-        return _judged(text, prose, strength, sign="flag" if is_flag else "prose")
+        if text.startswith("-", begin):
+            return self._judged(prose, strength, sign="flag")
+        # Whatever is a password in prose is one behind a flag, too.
+        found = self._judged(prose, strength, sign="flag")
+        if found and not (strength == "password" and self._in_netrc(begin)):
+            return self._judged(prose, strength, sign="prose")
+        return found
 
     def _in_netrc(self, begin: int) -> bool:
         first = max(0, begin - 160)
@@ -226,20 +243,56 @@ class _Reader:
             return False
         return any(self._lower.rfind(word, first, begin) >= 0 for word in ("machine ", "default "))
 
-    def _closes(self, begin: int, assigned: re.Match[str]) -> bool:
-        """Whether the quote before the value is the end of a text around the name, as in `getpass("Password: ")`."""
-        text, quote = self._text, assigned["quote"]
-        if quote[-1] in assigned["closed"]:
-            return False
-        first = max(0, begin - _QUOTES_COUNTED)
-        first = max(first, text.rfind("\n", first, begin) + 1)
-        # Counted from the end of the last quoted value that is or was masked: a mask is not as long as what it hides,
-        # and the quotes that are counted must be the same before and after it.
-        mark = text.rfind(_MARK, first, begin)
-        masked_to = max(self._masked_to, mark + len(_MARK) if mark >= 0 else 0)
-        if first <= masked_to < begin and text.startswith(quote, masked_to):
-            first = masked_to + len(quote)
-        return text.count(quote[-1], first, begin) % 2 == 1
+    def _inside(self, quote: str, begin: int) -> bool:
+        """Whether an odd number of quotes stands before a place in its line.
+
+        Counted on from the last place that was asked for, so that all of them together read the text once, and from
+        the end of the last quoted value that is or was masked: what is counted is then the same before and after a
+        mask, and a quote that was opened before the text was cut hides nothing for long.
+        """
+        text = self._text
+        counted, number = self._quotes.get(quote, (0, 0))
+        marked = text.rfind(f"{_MARK}{quote}", counted, begin)
+        first = max(
+            text.rfind("\n", counted, begin) + 1,
+            marked + len(_MARK) + 1 if marked >= 0 else 0,
+            self._masked[1] + 1 if counted <= self._masked[1] < begin and text[self._masked[1]] == quote else 0,
+        )
+        if first:
+            counted, number = first, 0
+        number += text.count(quote, counted, begin) - text.count(f"\\{quote}", counted, begin)
+        self._quotes[quote] = (max(begin, counted), number)
+        return number % 2 == 1
+
+    def _judged(self, begun: re.Match[str], strength: Strength, *, sign: str) -> Span | None:
+        """The value whose beginning a pattern has found, if it is a credential: to its quote, or as far as it goes."""
+        text, quote = self._text, begun["quote"]
+        if quote:
+            begin = begun.end()
+            end = _closing(text, quote, begin)
+            value = text[begin : min(end, begin + _JUDGED)] if end > begin else ""
+            return (begin, end) if self._is_credential(value, strength, sign, quoted=True) else None
+        begin, end = begun.span("bare")
+        if begin < 0:
+            return None
+        value = text[begin : min(end, begin + _JUDGED)]
+        if not self._is_credential(value, strength, sign, quoted=False):
+            return None
+        if text[end : end + 1] in ("(", "[") and not text.startswith(_MARK, end):
+            return None  # a call or an item
+        if end - begin >= _JUDGED:
+            return begin, _more(text, end)
+        return begin, begin + len(value.rstrip(".")) if sign in (":", "prose") else end
+
+    def _is_credential(self, value: str, strength: Strength, sign: str, *, quoted: bool) -> bool:
+        case = (value, sign, quoted, strength == "password")
+        verdict = self._verdicts.get(case)
+        if verdict is None:
+            if len(self._verdicts) >= _MAX_KEPT:
+                self._verdicts.clear()
+            judge = is_password if strength == "password" else is_token
+            verdict = self._verdicts[case] = judge(value, sign=sign, quoted=quoted)
+        return verdict
 
 
 def _header(text: str, position: int) -> Span | None:
@@ -303,29 +356,6 @@ def _closing(text: str, quote: str, begin: int) -> int:
 def _more(text: str, end: int) -> int:
     found = _MORE.match(text, end)
     return found.end() if found else end
-
-
-def _judged(text: str, begun: re.Match[str], strength: Strength, *, sign: str) -> Span | None:
-    """The value whose beginning a pattern has found, if it is a credential: to its quote, or as far as it goes."""
-    is_credential = is_password if strength == "password" else is_token
-    quote = begun["quote"]
-    if quote:
-        begin = begun.end()
-        end = _closing(text, quote, begin)
-        value = text[begin : min(end, begin + _JUDGED)] if end > begin else ""
-        return (begin, end) if is_credential(value, sign=sign, quoted=True) else None
-    value = begun["bare"]
-    if value is None:
-        return None
-    begin, end = begun.span("bare")
-    value = value[:_JUDGED]
-    if not is_credential(value, sign=sign, quoted=False):
-        return None
-    if text[end : end + 1] in ("(", "[") and not text.startswith(_MARK, end):
-        return None  # a call or an item
-    if end - begin >= _JUDGED:
-        return begin, _more(text, end)
-    return begin, begin + len(value.rstrip(".")) if sign in (":", "prose") else end
 
 
 __all__ = ["spans"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import string
 from collections.abc import Iterator
 
 from .prefixes import Span
@@ -23,11 +24,32 @@ _ATTRIBUTES = frozenset({"path", "expires", "domain", "max-age", "samesite", "pr
 _SCHEME = re.compile(r"(bearer|basic)\s{1,8}+([A-Za-z0-9._~+/=-]{8,8192}+)", re.IGNORECASE)
 
 _QUOTED = r"'(?!\[masked\]')([^'\r\n]{2,200}+)'|\"(?!\[masked\]\")([^\"$\r\n]{2,200}+)\""
-_ATTACHED = re.compile(rf"-p(?:(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{{2,200}}+)|{_QUOTED})")
-_SEPARATE = re.compile(rf"-p\s{{1,4}}+(?:(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{{2,800}}+)|{_QUOTED})")
+_ATTACHED = rf"(?:(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{{2,200}}+)|{_QUOTED})"
+_SEPARATE = rf"\s{{1,4}}+(?:(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{{2,800}}+)|{_QUOTED})"
 _USER_PASSWORD = re.compile(r"(?:-u|--user|--proxy-user)(?:\s{1,4}+|=)[\"']?[^\s:\"'$/]{1,128}+:([^\s\"'$]{1,256}+)")
-_COMMANDS_ATTACHED = ("mysql", "mariadb", "sshpass")
-_COMMANDS_SEPARATE = ("sshpass", "docker login", "podman login", "psexec", "twine", "plink", "pscp", "helm registry")
+_FLAGS = tuple(
+    (f" {flag}", re.compile(flag + rest), commands)
+    for flag, rest, commands in (
+        ("-p", _ATTACHED, ("mysql", "mariadb", "sshpass", "7z ", "7za ")),
+        ("-p", _SEPARATE, ("sshpass", "docker login", "podman login", "psexec", "twine", "plink", "pscp",
+                           "helm registry", "mongo", "cqlsh", "rdesktop", "rabbitmqadmin")),
+        ("-P", _SEPARATE, ("sqlcmd", "bcp ", "zip ", "mosquitto_", "ipmitool")),
+        ("-a", _SEPARATE, ("redis-cli", "valkey-cli")),
+        ("-w", _SEPARATE, ("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami", "ldappasswd")),
+        ("-N", _SEPARATE, ("ssh-keygen",)),
+        ("-c", _SEPARATE, ("snmpwalk", "snmpget", "snmpset")),
+        ("-U", r"\s{0,4}+[\"']?[^\s%\"'$]{1,128}+%([^\s\"'$]{1,256}+)",
+         ("smbclient", "rpcclient", "smbmap", "net rpc", "winexe")),
+        ("-u", r"\s{0,4}+[\"']?[^\s,\"'$]{1,128}+,([^\s\"'$]{1,256}+)", ("lftp",)),
+        ("-b", r"[a-zA-Z]{0,4}+(?: {1,4}+[^\s\"'-][^\s\"']{0,128}+){2} {1,4}+[\"']?([^\s\"'$]{3,256}+)", ("htpasswd",)),
+        ("/p:", _ATTACHED, ("xfreerdp", "mstsc")),
+        ("/user:", r"[^\s\"']{1,128}+\s{1,4}+([^\s\"'/*][^\s\"']{2,128}+)", ("net use",)),
+    )
+)  # fmt: skip
+"""Flags that carry a password, for the commands where they do."""
+
+_KEY_CHARS = string.ascii_letters + string.digits + "+/=\\\r\n"
+_LEAST_KEY = 20
 
 _IDENTIFIED = re.compile(r"identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by\s{1,4}([\"'])", re.IGNORECASE)
 
@@ -36,6 +58,7 @@ def spans(text: str, lower: str) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
     yield from _blocks(text, "-----BEGIN ", "-----END ", "-----")
     yield from _blocks(text, "---- BEGIN SSH2 ", "---- END ", "----")
+    yield from _ends(text)
     yield from _putty(text)
     yield from _urls(text)
     yield from _cookies(text, lower)
@@ -60,6 +83,21 @@ def _blocks(text: str, begin: str, end: str, dashes: str) -> Iterator[Span]:
         stop = last + len(end) if stop < 0 else stop + len(dashes)
         yield at, stop
         at = text.find(begin, stop)
+
+
+def _ends(text: str) -> Iterator[Span]:
+    """The last lines of a private key whose beginning was left out: its base64, read backwards from the end line."""
+    mark, before = "-----END ", 0
+    at = text.find(mark)
+    while at >= 0:
+        after = at + len(mark)
+        if "PRIVATE KEY" in text[after : after + 64].partition("-----")[0]:
+            lines = text[before:at]
+            begin = before + len(lines.rstrip(_KEY_CHARS))
+            if at - begin >= _LEAST_KEY:
+                yield begin, at
+        before = after
+        at = text.find(mark, after)
 
 
 def _putty(text: str) -> Iterator[Span]:
@@ -144,14 +182,14 @@ def _is_basic(value: str) -> bool:
 
 
 def _flags(text: str, lower: str) -> Iterator[Span]:
-    for commands, pattern in ((_COMMANDS_ATTACHED, _ATTACHED), (_COMMANDS_SEPARATE, _SEPARATE)):
+    for flag, pattern, commands in _FLAGS:
         present = [command for command in commands if command in lower]
-        at = text.find(" -p") if present else -1
+        at = text.find(flag) if present else -1
         while at >= 0:
             found = pattern.match(text, at + 1)
             if found and _has_command(lower, present, at):
                 yield found.span(found.lastindex or 0)
-            at = text.find(" -p", at + 3)
+            at = text.find(flag, at + len(flag))
     for literal in (" -u", " --user", " --proxy-user"):
         at = text.find(literal)
         while at >= 0:
@@ -165,7 +203,7 @@ def _has_command(lower: str, commands: list[str], at: int) -> bool:
     """Whether one of the commands stands before the flag, in its line."""
     line = lower.rfind("\n", max(0, at - 200), at)
     first = line if line >= 0 else max(0, at - 200)
-    return any(lower.find(command, first, at) >= 0 for command in commands)
+    return any(lower.find(command, first, at + 1) >= 0 for command in commands)
 
 
 def _identified(text: str, lower: str) -> Iterator[Span]:

@@ -26,7 +26,7 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
         rf"(?:{_DIGIT}{_W}{{12,}}+|{_RUN})",
     ),
     (("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "xoxe-", "xoxe.", "xapp-"), r"(?=[\w.-]{0,200}?\d)[\w.-]{10,}+"),
-    (("npm_", "hf_", "api_org_"), r"(?=\w{0,80}?\d)[A-Za-z0-9]{16,}+"),
+    (("npm_", "hf_", "api_org_"), rf"(?:(?=\w{{0,80}}?\d)[A-Za-z0-9]{{16,}}+|{_RUN})"),
     (("gsk_", "r8_", "pplx-", "xai-", "fw_", "tvly-", "nvapi-", "esecret_"), rf"{_DIGIT}{_W}{{20,}}+"),
     (("whsec_", "dckr_pat_", "dckr_oat_", "lin_api_", "lin_oauth_", "ntn_", "secret_"), rf"{_DIGIT}{_W}{{20,}}+"),
     (("shpat_", "shpss_", "shpca_", "shppa_", "rubygems_", "pul-", "sgp_", "dapi"), r"[0-9a-f_]{30,}+"),
@@ -53,6 +53,7 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("sl.",), r"(?=[\w-]{0,200}?\d)[\w-]{60,}+"),
     (("EAAA", "EAAC"), r"(?=\w{0,200}?\d)[\w-]{40,}+"),
     (("key-",), r"[0-9a-z]{32}(?![0-9A-Za-z])"),
+    (("sk.eyJ",), rf"{_W}{{16,512}}+\.{_W}{{16,}}+"),
     (("eyJ",), rf"{_W}{{8,512}}+\.{_W}{{8,16384}}+\.{_W}{{0,4096}}+(?:\.{_W}{{1,8192}}+){{0,2}}+"),
     (("$2a$", "$2b$", "$2y$"), r"\d\d\$[./A-Za-z0-9]{53}"),
     (("$apr1$",), r"[./A-Za-z0-9]{1,8}+\$[./A-Za-z0-9]{22,}+"),
@@ -66,6 +67,7 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
 
 _RULES = tuple((literal, re.compile(rest)) for literals, rest in _TABLE for literal in literals)
 
+_PAIR = r"\s{0,8}+[\"'][^\"'\s]{1,64}+[\"'],\s{0,8}+[\"']()[^\"'\r\n]{2,128}+(?=[\"']\s{0,8}+\))"
 _AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (literal, re.compile(pattern))
     for literal, pattern in (
@@ -82,6 +84,12 @@ _AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (":5432:", r"[^\s:/]{1,64}+:[^\s:/]{1,64}+:()[^\s:]{3,200}+(?=\s|$)"),  # .pgpass
         ("*:*:*:", r"[^\s:/]{1,64}+:()[^\s:]{3,200}+(?=\s|$)"),
         ("api.telegram.org/bot", r"()\d{5,12}+:[\w-]{20,60}+"),
+        ("rabbitmqctl ", r"(?:add_user|change_password) [^\s]{1,64}+ [\"']?()[^\s\"'$]{3,128}+"),
+        ("echo ", r"[\"']?[^\s:\"'|$]{1,64}+:()[^\s\"'|$]{2,128}+(?=[\"']?\s?\|\s?(?:sudo )?chpasswd)"),
+        ("echo ", r"[\"']?()[^\s\"'|$]{2,128}+(?=[\"']?\s?\|\s?sudo -S)"),
+        ("auth=(", _PAIR),
+        ("BasicAuth(", _PAIR),
+        ("DigestAuth(", _PAIR),
     )
 )
 """Addresses that are or hold credentials: the part that is masked begins at the empty group."""
@@ -101,6 +109,9 @@ class _Middle(NamedTuple):
 
 _MIDDLES = (
     _Middle(":AA", 0, re.compile(r":AA[\w-]{32,34}(?![\w-])"), _DIGITS, 5, 12),  # Telegram
+    _Middle(
+        ".atlasv1.", 0, re.compile(rf"\.atlasv1\.{_W}{{40,}}+"), string.ascii_letters + _DIGITS, 14, 14
+    ),  # Terraform
     _Middle("-us", 0, re.compile(r"-us\d{1,2}(?![0-9A-Za-z])"), _DIGITS + "abcdef", 32, 32),  # Mailchimp
     _Middle("Q~", 1, re.compile(r"\dQ~[\w.~-]{31,34}(?![\w.~-])"), string.ascii_letters + _DIGITS, 3, 3),  # Azure
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -12,9 +14,7 @@ MAX_LEAVING_CHARS = 256 * 1024
 """What is kept of a text before it is masked and leaves the process: masking takes time in proportion to it."""
 
 _MAX_ROUNDS = 6
-_INVISIBLE = dict.fromkeys(
-    (0xAD, 0x34F, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF)
-)
+_INVISIBLE = re.compile("[\xad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
@@ -45,14 +45,14 @@ def leaving(text: str) -> str:
 
 
 def _once(text: str) -> str:
-    seen = text.translate(_INVISIBLE)
-    found = _spans(seen)
+    # A character without width inside a keyword hides it from a reader, too: rules look at the text without them.
+    invisible = [] if text.isascii() else [found.start() for found in _INVISIBLE.finditer(text)]
+    found = _spans(_INVISIBLE.sub("", text) if invisible else text)
     if not found:
         return text
-    if len(seen) != len(text):
-        # A character without width inside a keyword hides it from a reader, too: rules look at the text without them.
-        kept = [at for at, character in enumerate(text) if ord(character) not in _INVISIBLE]
-        found = [(kept[begin], kept[end - 1] + 1) for begin, end in found]
+    if invisible:
+        dropped = [at - before for before, at in enumerate(invisible)]  # where each stood in the text without them
+        found = [(begin + bisect_right(dropped, begin), end + bisect_left(dropped, end)) for begin, end in found]
     parts: list[str] = []
     position = 0
     for begin, end in found:
@@ -72,11 +72,15 @@ def _rules() -> tuple[Callable[[str, str], Iterable[tuple[int, int]]], ...]:
 
 def _spans(text: str) -> list[tuple[int, int]]:
     """What must be masked, in order and without overlaps; marks that are there already are left alone."""
-    lower = text.translate(_ASCII_LOWER) if not text.isascii() else text.lower()
-    found = sorted({span for spans in _rules() for span in spans(text, lower)})
+    lower = text.lower()
+    if len(lower) != len(text):  # a few capitals become two characters
+        lower = text.translate(_ASCII_LOWER)
+    # Each rule gives its spans in order, mostly: a list of such runs is sorted in one pass, a set of them is not.
+    found = [span for spans in _rules() for span in spans(text, lower)]
+    found.sort()
     merged: list[tuple[int, int]] = []
     for begin, end in found:
-        if text[begin:end] == MASK:
+        if begin == end or text[begin:end] == MASK:
             continue
         if merged and begin <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))

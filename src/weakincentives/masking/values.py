@@ -27,6 +27,7 @@ _SLUG = re.compile(r"[a-z]++(?:[-_.:/](?:[a-z]++|\d{1,4}+(?![a-z0-9]))|\d{1,4}+(
 _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
 _TOKEN_CHARS = re.compile(r"[\w.~+/=:%!@#$^*?&-]++$", re.ASCII)
+_QUOTED_CHARS = re.compile(r"[!-~]++$")
 _TURN = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
 _MIXED = 6
 """How often capitals and small letters must meet in a token without digits, as they do in random text."""
@@ -68,7 +69,7 @@ def is_token(value: str, *, quoted: bool, sign: str = "=") -> bool:
             return False
     elif value.islower() or len(value) < 16 or len(_TURN.findall(value)) < _MIXED:
         return False
-    if not _TOKEN_CHARS.match(value):
+    if not (_QUOTED_CHARS if quoted and len(value) >= 32 else _TOKEN_CHARS).match(value):
         return False
     return not (_is_reference(value) or _NUMBER.match(value) or _SLUG.match(value) or _ATTRIBUTE.match(value))
 

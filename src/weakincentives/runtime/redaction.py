@@ -41,7 +41,10 @@ def _trace(error: BaseException) -> str:
         parts = traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES)
     # Masked before it is shortened: a cut might take the part away by which a credential is recognised.
     text = "".join(part[:_MAX_PART_CHARS] for part in parts)
-    text = redact(text if len(text) <= _MAX_PART_CHARS else text[:_KEPT_HEAD] + text[-_MAX_PART_CHARS:])
+    if len(text) > _MAX_PART_CHARS:
+        # From a line's beginning on: there is no name without its value, and no value without its name.
+        text = text[:_KEPT_HEAD] + text[text.find("\n", len(text) - _MAX_PART_CHARS) :]
+    text = redact(text)
     text = visible(text)
     if len(text) <= MAX_TRACE_CHARS:
         return text

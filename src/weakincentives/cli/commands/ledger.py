@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def _with_ledger(arguments: argparse.Namespace, step: Callable[[Ledger], int]) -
 def _open(where: str) -> Ledger:
     from ...runtime.ledger import PostgresEffectLedger, SqliteEffectLedger  # noqa: PLC0415 - heavy, see main.build_parser
 
-    if where.startswith(("postgresql://", "postgres://")) or "=" in where.partition(" ")[0]:
+    if re.match(r"postgres(?:ql)?://|\w+\s*=", where):  # a path may have a `=`, but further on
         return PostgresEffectLedger(where)
     if not existing_file(where).stat().st_size:  # opening it for a claim would make it a ledger
         raise WrongUseError(f"{where} is empty, not an effect ledger")
