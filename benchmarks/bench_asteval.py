@@ -7,7 +7,8 @@ import statistics
 import warnings
 from collections.abc import Iterable
 
-from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLimits
+from weakincentives.contrib.asteval import AstevalBackend
+from weakincentives.contrib.code import EvalFiles, EvalLimits
 
 from .harness import Row, interleave
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from time import perf_counter
 
-from weakincentives.contrib.tools.digest import build_digest, refresh_digest
+from weakincentives.contrib.digest import build_digest, refresh_digest
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.session import Session
 

@@ -9,10 +9,10 @@ import resource
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 from .bench_serde import GOOD, Order, by_hand
 from .harness import Row, ratio

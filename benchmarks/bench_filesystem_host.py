@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.harness import Row, interleave, ratio
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 CONTENT = b"x" * 1000
 

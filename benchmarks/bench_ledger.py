@@ -13,9 +13,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
 from weakincentives.runtime import EffectLedger, IdempotencyConfig, Ledger, Session, SqliteEffectLedger, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.runtime.ledger import Claimed, EffectId, StoredResult
 
 from .bench_engine import calling, handler

@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.podman import DEFAULT_IMAGE
 from weakincentives.contrib.podman.command import environment, podman
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
 from weakincentives.errors import SandboxError
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 from .harness import Row, interleave, ratio
 

@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.tools import PythonSection, VfsConfig, VfsToolsSection
 from weakincentives.prompt import Prompt, Section
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 from .bench_engine import calling, executor
 from .harness import Row, interleave, ratio

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from weakincentives.filesystem import Filesystem
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 from weakincentives.prompt import (
     QuotaPolicy,
     RateLimitPolicy,

@@ -6,10 +6,10 @@ The model is a script here, so that the example runs anywhere; an adapter sends 
 import json
 
 from weakincentives import Session
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.tools import PythonConfig, PythonSection, VfsConfig, VfsToolsSection
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.runtime import ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 SALES = """\
 month,region,revenue

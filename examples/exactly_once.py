@@ -20,9 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import IdempotencyConfig, Session, SqliteEffectLedger, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 LEASE = timedelta(seconds=0.5)  # short, so that you need not wait; a minute is usual
 

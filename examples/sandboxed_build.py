@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 
 from weakincentives import Session
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.tools import HostMount, PodmanSandboxConfig, PodmanSandboxSection
 from weakincentives.errors import SandboxError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate
 from weakincentives.runtime import ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 PROJECT = {
     "tea.py": "def minutes(cups):\n    return cups + 3\n",

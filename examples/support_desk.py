@@ -16,14 +16,7 @@ from weakincentives.prompt import (
     ToolContext,
     ToolResult,
 )
-from weakincentives.runtime import (
-    IdempotencyConfig,
-    MainLoop,
-    MainLoopConfig,
-    Session,
-    SqliteEffectLedger,
-    ToolInvoked,
-)
+from weakincentives.runtime import IdempotencyConfig, MainLoop, MainLoopConfig, Session, SqliteEffectLedger, ToolInvoked
 from weakincentives.testing import ScriptedAdapter, call, say
 
 

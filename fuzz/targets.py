@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weakincentives.adapters import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import (
     JournalError,
     ParseError,
@@ -29,6 +28,7 @@ from weakincentives.filesystem.paths import normalise, reserved
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.prompt.overrides import LocalPromptOverridesStore
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 from .source import Source
 

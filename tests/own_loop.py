@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from weakincentives import kept_loop
+from weakincentives import event_loop as kept_loop
 
 _before: set[threading.Thread] = set()
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import (
     MarkdownSection,
@@ -21,6 +20,7 @@ from weakincentives.prompt import (
 )
 from weakincentives.resources import Binding
 from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 
 BEFORE = {"kept.txt": b"before", "old/deep.txt": b"deep"}
 UNDONE = "Nothing was changed: 2 files and the note were restored."

@@ -16,12 +16,14 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from inspect import currentframe
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, get_ident
 from time import monotonic
 from types import CodeType
-from typing import Any, TypeVar, final
+from typing import Any, Generic, TypeVar, final
+from weakref import ref
 
 T = TypeVar("T")
 
@@ -212,15 +214,38 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = [
-    "MAIN",
-    "OTHER",
-    "Handler",
-    "Shield",
-    "current_shield",
-    "finalizer",
-    "finalizers",
-    "shielded",
-    "unshielded",
-    "wait_until_done",
-]
+
+# Values that are kept for as long as an object lives, and forgotten without running Python code.
+#
+# The callbacks of `weakref.WeakKeyDictionary`, `WeakSet` and `finalize` are Python functions. They run at whatever
+# moment
+# an object goes, and an interrupt that is raised in one of them is lost: Python prints it and goes on.
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@final
+class WeakTable(Generic[K, V]):
+    """Values by the identity of their keys. Single operations are safe in any thread."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[ref[K], V]] = {}
+
+    def get(self, key: K) -> V | None:
+        """The value of this very object, or None."""
+        found = self._items.get(id(key))
+        return None if found is None or found[0]() is not key else found[1]
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value until the key goes; the table does not keep the key."""
+        number = id(key)
+        self._items[number] = ref(key, partial(self._items.pop, number)), value  # C code throughout
+
+    def living(self) -> list[K]:
+        """The keys that are alive."""
+        living = [key() for key, _ in list(self._items.values())]
+        return [key for key in living if key is not None]

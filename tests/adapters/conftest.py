@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("weakincentives.testing.adapters")
+pytest.register_assert_rewrite("weakincentives.testing.adapter_contract")

@@ -27,7 +27,8 @@ from weakincentives.adapters import (
     TextDelta,
     history_of,
 )
-from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter, conversation
+from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
+from weakincentives.adapters.claude_agent_sdk import driver as conversation
 from weakincentives.budget import Budget
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError

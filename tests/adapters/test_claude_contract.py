@@ -14,13 +14,13 @@ from tests.adapters.loopback import LoopbackServer
 from tests.conftest import needs
 
 from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
-from weakincentives.adapters.core import ProviderAdapter
-from weakincentives.adapters.kept_history import history_of
 from weakincentives.budget import Budget, TokenUsage
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
+from weakincentives.loop.adapter import ProviderAdapter
+from weakincentives.loop.history import history_of
 from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
-from weakincentives.testing.adapters import AdapterContract, Workshop, answers, assert_no_orphans
+from weakincentives.testing.adapter_contract import AdapterContract, Workshop, answers, assert_no_orphans
 from weakincentives.testing.scripted import Call, call, say
 
 pytestmark = pytest.mark.slow  # a program of 200 MB

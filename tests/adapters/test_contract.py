@@ -10,11 +10,11 @@ import pytest
 from tests.adapters.loopback import USAGE, LoopbackServer
 
 from weakincentives.adapters.anthropic import AnthropicAdapter
-from weakincentives.adapters.core import ProviderAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.loop.adapter import ProviderAdapter
 from weakincentives.testing import ScriptedAdapter
-from weakincentives.testing.adapters import AdapterContract
+from weakincentives.testing.adapter_contract import AdapterContract
 
 
 class TestScriptedAdapter(AdapterContract):

@@ -17,7 +17,7 @@ from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.testing import call, say
-from weakincentives.testing.adapters import Workshop, assert_no_orphans
+from weakincentives.testing.adapter_contract import Workshop, assert_no_orphans
 
 pytestmark = pytest.mark.slow  # servers
 

@@ -24,7 +24,7 @@ from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.prompt import ToolInvoked
 from weakincentives.testing import ScriptedAdapter, call, say
-from weakincentives.testing.adapters import Workshop
+from weakincentives.testing.adapter_contract import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
 
@@ -338,7 +338,7 @@ def test_limits_are_what_the_documentation_says() -> None:
 
 def test_an_error_of_the_server_is_cut() -> None:
     """Megabytes of text in an error do not become megabytes of exception, and patterns are not run over them."""
-    from weakincentives.adapters.sdk import ProviderWords, failure_of, is_missing_key
+    from weakincentives.adapters.sdk_errors import ProviderWords, failure_of, is_missing_key
 
     openai: Any = pytest.importorskip("openai")
     words = ProviderWords("A", "B", "C", "D")

@@ -11,7 +11,7 @@ from weakincentives.adapters import Throttle
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.testing import say
-from weakincentives.testing.adapters import Workshop
+from weakincentives.testing.adapter_contract import Workshop
 
 pytest.importorskip("litellm", reason="litellm is tested in its own environment", exc_type=ImportError)
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]

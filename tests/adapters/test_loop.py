@@ -47,7 +47,7 @@ from weakincentives.run_context import Heartbeat, RunContext
 from weakincentives.runtime import EffectLedger, IdempotencyConfig
 from weakincentives.session import Session, append_all
 from weakincentives.testing import FakeClock, ScriptedAdapter, call, call_raw, execute_tool, say
-from weakincentives.testing.adapters import Workshop, answers, assert_no_orphans
+from weakincentives.testing.adapter_contract import Workshop, answers, assert_no_orphans
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from weakincentives.runtime import (
 )
 from weakincentives.session import append_all
 from weakincentives.testing import ScriptedAdapter, call, say
-from weakincentives.testing.adapters import Workshop, assert_no_orphans
+from weakincentives.testing.adapter_contract import Workshop, assert_no_orphans
 
 
 @dataclass(frozen=True)

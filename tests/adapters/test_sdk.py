@@ -20,13 +20,13 @@ from weakincentives.adapters import Throttle
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
-from weakincentives.adapters.sdk import load, retry_after
+from weakincentives.adapters.sdk_errors import load, retry_after
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.prompt import MarkdownSection, Prompt, ToolExample, tool
 from weakincentives.session import Session
 from weakincentives.testing import call, say
-from weakincentives.testing.adapters import Workshop, assert_no_orphans
+from weakincentives.testing.adapter_contract import Workshop, assert_no_orphans
 
 pytestmark = pytest.mark.slow  # servers
 

@@ -16,7 +16,7 @@ from tests.adapters.wires import connected
 
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.adapters.strict import strict_schema, without_nulls
-from weakincentives.adapters.tool_spec import tool_spec
+from weakincentives.loop.request import tool_spec
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolExample, ToolResult
 from weakincentives.serde import dump, dump_json, parse, schema
 from weakincentives.session import Session

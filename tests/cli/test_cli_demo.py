@@ -14,9 +14,9 @@ import pytest
 from tests.adapters.loopback import LoopbackServer
 from tests.conftest import needs
 
-from weakincentives._demo.maintenance import play
-from weakincentives._demo.maintenance import script as demo_script
-from weakincentives._demo.maintenance.project import BROKEN, files_in, repaired
+from weakincentives._demo import script as demo_script
+from weakincentives._demo.play import play
+from weakincentives._demo.project import BROKEN, files_in, repaired
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.cli import main
 from weakincentives.testing import ScriptedAdapter, call, say
@@ -88,7 +88,7 @@ def test_a_demo_that_goes_wrong_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also an evaluation that raises is told, checked and counted as a failure."""
-    from weakincentives._demo.maintenance import play as module
+    from weakincentives._demo.play import play as module
 
     broken = ScriptedAdapter(call("run_tests"), RuntimeError("the line is dead"))
     monkeypatch.setattr(sys.modules[module.__module__], "scripted_model", lambda: broken)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.cli.installed import EXTRAS, extras
+from weakincentives.cli.machine import EXTRAS, extras
 
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-proj-0123456789abcdefghijklmnop"

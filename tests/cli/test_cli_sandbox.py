@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import needs
 
 from weakincentives.cli import main
-from weakincentives.contrib.podman import image_packages
+from weakincentives.contrib.podman import image as image_packages
 from weakincentives.contrib.podman.image import build_image, have_image
 
 pytestmark = pytest.mark.slow  # programs and containers

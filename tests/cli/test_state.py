@@ -12,8 +12,8 @@ from tests.filesystem.crash import build, keep_vault, picture
 from tests.filesystem.planted import Case
 
 from weakincentives.cli import main
-from weakincentives.filesystem import disk
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from tests.conftest import needs
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.podman import Container, ContainerSpec, have_image
 from weakincentives.contrib.podman.command import environment, podman
 from weakincentives.contrib.podman.shell import ShellResult
@@ -23,6 +22,7 @@ from weakincentives.deadlines import Deadline
 from weakincentives.errors import SandboxError
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 
 
 def needs_podman() -> None:

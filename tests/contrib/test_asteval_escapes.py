@@ -11,8 +11,10 @@ from typing import ClassVar
 import pytest
 from tests.conftest import needs
 
-from weakincentives.contrib.evaluation import AstevalBackend, EvalBackend, EvalFiles, EvalLimits, asteval_process
-from weakincentives.contrib.evaluation.asteval import Bubblewrap
+from weakincentives.contrib.asteval import AstevalBackend
+from weakincentives.contrib.asteval import process as asteval_process
+from weakincentives.contrib.asteval.backend import Bubblewrap
+from weakincentives.contrib.code import EvalBackend, EvalFiles, EvalLimits
 from weakincentives.testing import EvalEscapes
 
 pytestmark = pytest.mark.slow  # an interpreter for each test

@@ -18,20 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import needs
 
-from weakincentives.adapters.tool_executor import ToolExecutor
-from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLimits, asteval_process
-from weakincentives.contrib.evaluation.asteval_worker.frames import (
-    Shown,
-    TooBigError,
-    WrongFrameError,
-    pack,
-    unpack,
-)
+from weakincentives.contrib.asteval import AstevalBackend
+from weakincentives.contrib.asteval import process as asteval_process
+from weakincentives.contrib.asteval.worker.frames import Shown, TooBigError, WrongFrameError, pack, unpack
+from weakincentives.contrib.code import EvalFiles, EvalLimits
 from weakincentives.contrib.tools import AstevalConfig, AstevalSection
 from weakincentives.deadlines import Deadline
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvoked, ToolResult
 from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.testing import make_context
 
 pytestmark = pytest.mark.slow  # an interpreter for each test

@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 from tests.conftest import needs
 
-from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLimits, EvalResult, asteval_process
-from weakincentives.contrib.evaluation.asteval import Bubblewrap
+from weakincentives.contrib.asteval import AstevalBackend
+from weakincentives.contrib.asteval import process as asteval_process
+from weakincentives.contrib.asteval.backend import Bubblewrap
+from weakincentives.contrib.code import EvalFiles, EvalLimits, EvalResult
 from weakincentives.contrib.tools import AstevalSection
 
 pytestmark = pytest.mark.slow  # an interpreter for each test
@@ -221,7 +223,7 @@ def test_workers_outlive_the_thread_that_needed_them(way: Bubblewrap) -> None:
 
 def test_an_interrupt_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C during an evaluation propagates, and the evaluation's process does not go on."""
-    from weakincentives.contrib.evaluation import asteval
+    from weakincentives.contrib.asteval import backend as asteval
 
     others = descendants()
     backend = AstevalBackend()
@@ -242,7 +244,8 @@ def test_an_interrupt_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 OWNER = """
 import sys, time
-from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLimits
+from weakincentives.contrib.asteval import AstevalBackend
+from weakincentives.contrib.code import EvalFiles, EvalLimits
 backend = AstevalBackend(bubblewrap=sys.argv[1])
 assert backend.evaluate("1 + 1", {}, EvalFiles(), EvalLimits()).value == 2
 print("ready", flush=True)
@@ -282,7 +285,8 @@ def test_a_normal_exit_leaves_nothing(way: Bubblewrap) -> None:
 FORKING = """
 import gc, os, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from weakincentives.contrib.evaluation import AstevalBackend, EvalFiles, EvalLimits
+from weakincentives.contrib.asteval import AstevalBackend
+from weakincentives.contrib.code import EvalFiles, EvalLimits
 used, fresh = AstevalBackend(bubblewrap=sys.argv[1]), AstevalBackend(bubblewrap=sys.argv[1])
 evaluate = lambda backend: backend.evaluate("1 + 1", {}, EvalFiles(), EvalLimits()).value
 assert evaluate(used) == 2
@@ -315,7 +319,7 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_busy_workers_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """When all workers stay busy the call fails rather than waiting for ever."""
-    from weakincentives.contrib.evaluation import asteval
+    from weakincentives.contrib.asteval import backend as asteval
 
     monkeypatch.setattr(asteval, "PATIENCE", 0.1)
     backend = AstevalBackend(max_workers=1)

@@ -24,25 +24,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.files.diffs import MAX_COMPARED_BYTES, unified
-from weakincentives.contrib.files.edits import EditRefusedError, replaced
-from weakincentives.contrib.files.nearest import nearest
-from weakincentives.contrib.files.originals import KEPT_BYTES, KEPT_TOTAL, Originals, TrackedFilesystem
+from weakincentives.contrib.files.edits import EditRefusedError, nearest, replaced
 from weakincentives.contrib.files.pages import read_page
 from weakincentives.contrib.files.reading import GrepFilesParams
+from weakincentives.contrib.files.tracked import KEPT_BYTES, KEPT_TOTAL, Originals, TrackedFilesystem
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import StaleCallError
 from weakincentives.fence import Owner, enter_owner, leave_owner
 from weakincentives.filesystem import FileKind, Filesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.fingerprints import fingerprint
-from weakincentives.filesystem.globs import walk_glob
-from weakincentives.filesystem.syscalls import Syscalls
-from weakincentives.filesystem.walk import walk_files
+from weakincentives.filesystem.disk.syscalls import Syscalls
+from weakincentives.filesystem.protocol import fingerprint
+from weakincentives.filesystem.search.globs import walk_glob
+from weakincentives.filesystem.search.walk import walk_files
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations, ToolContext, ToolResult
 from weakincentives.resources import ResourceRegistry
 from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 
 GIGABYTE = 1 << 30
 TERABYTE = 1 << 40

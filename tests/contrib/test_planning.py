@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import ToolExecutor
+from weakincentives.contrib.planning import install_plan
+from weakincentives.contrib.planning.section import MINDSETS
 from weakincentives.contrib.tools import (
     AddStep,
     Plan,
@@ -20,8 +22,6 @@ from weakincentives.contrib.tools import (
     SetupPlan,
     UpdateStep,
 )
-from weakincentives.contrib.tools.planning import install_plan
-from weakincentives.contrib.tools.planning.strategies import MINDSETS
 from weakincentives.errors import PromptValidationError, ReducerError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolInvoked, ToolResult
 from weakincentives.runtime import ToolCall, ToolReply

@@ -20,14 +20,15 @@ from typing import Any
 import pytest
 from tests.contrib.podman_parts import Sandbox, containers, needs_podman, owned, processes
 
-from weakincentives.contrib.evaluation import EvalFiles, EvalLimits
-from weakincentives.contrib.podman import Container, ContainerBackend, ContainerSpec, seccomp
+from weakincentives.contrib.code import EvalFiles, EvalLimits
+from weakincentives.contrib.podman import Container, ContainerBackend, ContainerSpec
 from weakincentives.contrib.podman import container as container_module
+from weakincentives.contrib.podman import spec as seccomp
+from weakincentives.contrib.podman.backend import decoded
 from weakincentives.contrib.podman.command import environment, explained, podman
 from weakincentives.contrib.podman.inside.processes import Capture
-from weakincentives.contrib.podman.owners import LABEL, is_gone, owner, sweep
-from weakincentives.contrib.podman.values import decoded
-from weakincentives.contrib.podman.work import run_command
+from weakincentives.contrib.podman.leftovers import LABEL, is_gone, owner, sweep
+from weakincentives.contrib.podman.shell import run_command
 from weakincentives.errors import SandboxError
 
 pytestmark = pytest.mark.slow  # containers
@@ -293,7 +294,7 @@ def test_output_that_stays_open() -> None:
 
 INTERRUPTED = """
 import json, os, signal, threading
-from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import Session, ToolCall
@@ -323,7 +324,7 @@ def test_ctrl_c() -> None:
 OWNER = """
 import sys, time
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
-from weakincentives.contrib.podman.work import run_command
+from weakincentives.contrib.podman.shell import run_command
 box = PodmanSandboxSection(config=PodmanSandboxConfig(root=sys.argv[1]))
 box.start()
 print(box.container.name, flush=True)

@@ -14,10 +14,10 @@ from threading import Thread
 import pytest
 from tests.contrib.podman_parts import Sandbox, needs_podman, owned, processes
 
-from weakincentives.contrib.evaluation import EvalBackend
+from weakincentives.contrib.code import EvalBackend
 from weakincentives.contrib.podman import Container, ContainerBackend, ContainerSpec
 from weakincentives.contrib.podman.inside.scratch import Bounds, over
-from weakincentives.contrib.podman.work import run_command
+from weakincentives.contrib.podman.shell import run_command
 from weakincentives.testing import EvalEscapes
 
 pytestmark = pytest.mark.slow  # containers

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contrib.podman_parts import needs_podman
 
-from weakincentives.contrib.podman.folders import make_folder, sweep_folders
+from weakincentives.contrib.podman.leftovers import make_folder, sweep_folders
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
 
 pytestmark = pytest.mark.slow  # containers
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow  # containers
 FORKED = """
 import os, sys, warnings
 from pathlib import Path
-from weakincentives.contrib.podman.work import run_command
+from weakincentives.contrib.podman.shell import run_command
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection
 
 warnings.simplefilter("ignore")

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contrib.podman_parts import Sandbox, needs_podman
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvoked, ToolResult
 from weakincentives.prompt.read_before_write import SeenFiles
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 pytestmark = pytest.mark.slow  # containers
 

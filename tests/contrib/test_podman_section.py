@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from tests.contrib.podman_parts import Sandbox, containers, needs_podman, owned, processes
 
-from weakincentives.contrib.evaluation import EvalLimits
-from weakincentives.contrib.podman.work import run_command
+from weakincentives.contrib.code import EvalLimits
+from weakincentives.contrib.podman.shell import run_command
 from weakincentives.contrib.tools import HostMount, PodmanSandboxConfig, PodmanSandboxSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError, PromptValidationError, SandboxError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from weakincentives.contrib.evaluation import EvalBackend, EvalFiles, EvalLimits, EvalResult, MontyBackend
+from weakincentives.contrib.code import EvalBackend, EvalFiles, EvalLimits, EvalResult
+from weakincentives.contrib.python import MontyBackend
 from weakincentives.testing import ESCAPING_CODE, EvalEscapes
 
 pytestmark = pytest.mark.slow  # many interpreters

@@ -18,21 +18,16 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
-from weakincentives.contrib.evaluation import (
-    EvalBackend,
-    EvalFiles,
-    EvalLimits,
-    EvalResult,
-    MontyBackend,
-)
-from weakincentives.contrib.evaluation.values import shown
+from weakincentives.contrib.code import EvalBackend, EvalFiles, EvalLimits, EvalResult
+from weakincentives.contrib.code.tool import shown
+from weakincentives.contrib.python import MontyBackend
 from weakincentives.contrib.tools import PythonConfig, PythonSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PathRefusedError
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import Prompt, ToolContext
 from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.testing import make_context
 
 

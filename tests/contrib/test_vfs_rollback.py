@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
 
-from weakincentives.adapters.tool_executor import ToolExecutor
-from weakincentives.contrib.evaluation import MontyBackend
+from weakincentives.contrib.python import MontyBackend
 from weakincentives.contrib.tools import PythonSection, VfsConfig, VfsToolsSection
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvoked, ToolResult
 from weakincentives.prompt.read_before_write import SeenFiles
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 START: dict[str, str | bytes] = {"a.txt": "one\ntwo\n", "d/b.txt": "bee\n", "d/e/c.bin": b"\0\1"}
 

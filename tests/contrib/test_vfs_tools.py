@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.contrib.files.tool_parts import EXAMPLE_FILES
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.errors import PromptValidationError, ReadOnlyError
 from weakincentives.filesystem import Filesystem, GuardedFilesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.testing import ESCAPES, make_context
 
 NAMES = [

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.limits import LoopSettings
-from weakincentives.adapters.throttle import Throttle
-from weakincentives.contrib.evaluation import EvalLimits
-from weakincentives.contrib.tools.podman_config import PodmanSandboxConfig
+from weakincentives.clock import MAX_SECONDS, checked_seconds
+from weakincentives.contrib.code import EvalLimits
+from weakincentives.contrib.podman.config import PodmanSandboxConfig
 from weakincentives.deadlines import Deadline
-from weakincentives.durations import MAX_SECONDS, checked_seconds
 from weakincentives.errors import PromptValidationError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.loop.limits import LoopSettings
+from weakincentives.loop.throttle import Throttle
 from weakincentives.prompt import Tool, ToolResult
 from weakincentives.runtime.ledger import SqliteEffectLedger
 from weakincentives.testing import ScriptedAdapter

@@ -16,16 +16,16 @@ import pytest
 from tests.runtime.interrupt_parts import assert_free, interruptions
 from tests.runtime.interrupt_parts import sigint as sigint  # noqa: PLC0414 - a fixture of every test here
 
-from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem, private_dir
-from weakincentives.filesystem.syscalls import Syscalls
-from weakincentives.interrupts import MAIN
+from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
+from weakincentives.filesystem.disk import private_dir
+from weakincentives.filesystem.disk.syscalls import Syscalls
+from weakincentives.interrupts import MAIN, WeakTable
 from weakincentives.resources import ResourceRegistry
 from weakincentives.runtime import Session, transaction
-from weakincentives.runtime.ledger.default import session_ledger
-from weakincentives.runtime.ledger.sqlite_queue import Queue
+from weakincentives.runtime.ledger.memory import session_ledger
+from weakincentives.runtime.ledger.sqlite_file import Queue
 from weakincentives.runtime.locks import lock_of
 from weakincentives.signals import shielded_run
-from weakincentives.weak_table import WeakTable
 
 INT = signal.SIGINT
 

@@ -18,8 +18,8 @@ PRIVATE = {
     ("runtime/places.py", "sys._current_frames"),
     ("runtime/places.py", "threading._DummyThread"),
     ("signals.py", "_signal"),
-    ("contrib/evaluation/asteval_process.py", "sys._base_executable"),
-    ("contrib/podman/image_interpreter.py", "sys._base_executable"),
+    ("contrib/asteval/process.py", "sys._base_executable"),
+    ("contrib/podman/image.py", "sys._base_executable"),
 }
 """What nothing public does as well; each has a fallback."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from weakincentives.private_files import create_private, ensure_private, make_private_directory
 from weakincentives.prompt.overrides import LocalPromptOverridesStore, PromptOverride
-from weakincentives.prompt.overrides.descriptor import PromptDescriptor
+from weakincentives.prompt.overrides.store import PromptDescriptor
 from weakincentives.runtime.ledger import SqliteEffectLedger
 
 

@@ -134,4 +134,6 @@ def test_tool_executor_import_path():
     """`from weakincentives.adapters.tool_executor import ToolExecutor`, as 001 prints it."""
     from weakincentives.adapters.tool_executor import ToolExecutor
 
-    assert ToolExecutor.__module__ == "weakincentives.adapters.tool_executor"
+    from weakincentives import ToolExecutor as documented
+
+    assert ToolExecutor is documented

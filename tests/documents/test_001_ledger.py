@@ -132,7 +132,7 @@ def test_integration_with_tool_execution():
 
 def test_tool_execution_context():
     """It takes the ledger as well."""
-    from weakincentives.adapters.tool_execution_context import ToolExecutionContext
+    from weakincentives.adapters import ToolExecutionContext
     from weakincentives.runtime import EffectLedger, IdempotencyConfig
 
     handler, ledger = Shop(), EffectLedger()

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from weakincentives.filesystem import Filesystem, places, private_dir, vaults
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.syscalls import CALLS, Syscalls
+from weakincentives.filesystem import Filesystem
+from weakincentives.filesystem.disk import locations as places
+from weakincentives.filesystem.disk import private_dir, vaults
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.syscalls import CALLS, Syscalls
 
 
 class Crash(BaseException):

@@ -21,12 +21,12 @@ from zlib import crc32
 import pytest
 from tests.filesystem.crash import Faulty, abandon, build, entry_of, keep_vault, open_host, picture, vault_of
 
-from weakincentives.filesystem import private_dir
-from weakincentives.filesystem.frames import Authenticator, frame, frames, header, read_header
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.journal import Record, encode
-from weakincentives.filesystem.manifest import entry, pack
-from weakincentives.filesystem.private_dir import KEY
+from weakincentives.filesystem.disk import private_dir
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.frames import Authenticator, frame, frames, header, read_header
+from weakincentives.filesystem.disk.journal import Record, encode
+from weakincentives.filesystem.disk.manifest import entry, pack
+from weakincentives.filesystem.disk.private_dir import KEY
 
 Expected = Literal["nothing", "undone"]
 

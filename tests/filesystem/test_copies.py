@@ -13,7 +13,7 @@ import pytest
 from tests.filesystem.crash import picture
 
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.syscalls import Syscalls
+from weakincentives.filesystem.disk.syscalls import Syscalls
 
 LEVELS = 1500
 """More than Python recurses, and with two descriptors for each more than a process may have open."""

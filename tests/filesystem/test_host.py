@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.syscalls import Syscalls
-from weakincentives.testing.filesystem import FilesystemContract
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.syscalls import Syscalls
+from weakincentives.testing.filesystem_contract import FilesystemContract
 
 
 class _OnDisk(FilesystemContract):

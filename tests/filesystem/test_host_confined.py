@@ -16,9 +16,9 @@ import pytest
 from tests.filesystem.crash import picture
 
 from weakincentives.errors import PathRefusedError
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.syscalls import Syscalls
-from weakincentives.testing.escapes import ESCAPES
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.syscalls import Syscalls
+from weakincentives.testing.code_escapes import ESCAPES
 
 
 @pytest.fixture(params=[None, False], ids=["openat2", "handles"])

@@ -27,8 +27,8 @@ from tests.filesystem.crash import (
 )
 
 from weakincentives.errors import JournalError
-from weakincentives.filesystem import private_dir
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk import private_dir
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 

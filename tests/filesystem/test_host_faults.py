@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.filesystem.crash import Faulty, Picture, build, picture
 
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 CODES = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EINTR)

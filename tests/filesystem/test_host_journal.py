@@ -17,11 +17,11 @@ import pytest
 from tests.filesystem.crash import Faulty, build, entry_of, everything, keep_vault, picture, vault_of
 
 from weakincentives.errors import JournalError, ReadOnlyError, SnapshotError
-from weakincentives.filesystem import disk
-from weakincentives.filesystem.frames import Authenticator, RejectedError, frame, header
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.journal import Record, encode, read
-from weakincentives.filesystem.private_dir import ROOTS
+from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.frames import Authenticator, RejectedError, frame, header
+from weakincentives.filesystem.disk.journal import Record, encode, read
+from weakincentives.filesystem.disk.private_dir import ROOTS
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_closing_keeps_what_was_written(root: Path) -> None:
 def test_a_program_that_ends_by_itself_keeps_what_it_wrote(root: Path) -> None:
     """Only a process that is killed is rolled back."""
     code = (
-        "import sys\nfrom weakincentives.filesystem.host import HostFilesystem\n"
+        "import sys\nfrom weakincentives.filesystem.disk.filesystem import HostFilesystem\n"
         "fs = HostFilesystem(sys.argv[1])\nheld = fs.snapshot()\nfs.write('a.txt', 'stays')\n"
     )
     subprocess.run([sys.executable, "-c", code, str(root)], check=True)
@@ -231,7 +231,7 @@ def test_another_process_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -
     """The error has the process id of whoever has the transaction open; after its death all is rolled back."""
     monkeypatch.setattr(disk, "PATIENCE", 0.05)
     code = (
-        "import sys\nfrom weakincentives.filesystem.host import HostFilesystem\n"
+        "import sys\nfrom weakincentives.filesystem.disk.filesystem import HostFilesystem\n"
         "fs = HostFilesystem(sys.argv[1])\nheld = fs.savepoint()\nfs.write('a.txt', 'x')\nprint('go', flush=True)\n"
         "sys.stdin.read()\n"
     )

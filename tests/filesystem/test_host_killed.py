@@ -16,13 +16,13 @@ import pytest
 from tests.filesystem.crash import build, entry_of, everything, picture, vault_of
 
 from weakincentives.errors import ReadOnlyError
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 
 _WORKER = """
 import sys
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 fs = HostFilesystem(sys.argv[1], durable=sys.argv[2] == "durable")
 
 def change(number):
@@ -223,7 +223,7 @@ import os, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[2], sys.argv[2] + "/src"]
 from tests.filesystem.crash import build, everything, picture
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 from weakincentives.errors import *
 if os.geteuid() == 0:
     os.setgid(65534); os.setgroups([]); os.setuid(65534)

@@ -18,7 +18,7 @@ from tests.conftest import examples
 
 from weakincentives.errors import FilesystemError, SnapshotError
 from weakincentives.filesystem import FileChanges
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 EXAMPLES = int(os.environ.get("WINK_EXAMPLES", "2000"))
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -17,18 +17,18 @@ from tests.filesystem.crash import Picture, build
 
 from weakincentives.errors import JournalError
 from weakincentives.filesystem import InMemoryFilesystem
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.journal import Journal, Record, Span
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.journal import Journal, Record, Span
+from weakincentives.filesystem.disk.mirror_scope import ScanTransactions
+from weakincentives.filesystem.disk.restoration import Restoration
+from weakincentives.filesystem.disk.reversal import Reversal
+from weakincentives.filesystem.disk.snapshot_stack import Mark, Savepoints
+from weakincentives.filesystem.disk.staging import Staging
+from weakincentives.filesystem.disk.state_dir import StateDir
+from weakincentives.filesystem.disk.undo_log import UndoLog
+from weakincentives.filesystem.disk.undo_scope import Transactions
+from weakincentives.filesystem.memory.write_log import WriteLog
 from weakincentives.filesystem.ownership import TouchedPaths
-from weakincentives.filesystem.restoration import Restoration
-from weakincentives.filesystem.reversal import Reversal
-from weakincentives.filesystem.savepoints import Mark, Savepoints
-from weakincentives.filesystem.scan import ScanTransactions
-from weakincentives.filesystem.staging import Staging
-from weakincentives.filesystem.state_dir import StateDir
-from weakincentives.filesystem.transactions import Transactions
-from weakincentives.filesystem.undo import UndoLog
-from weakincentives.filesystem.write_log import WriteLog
 
 small_disk = killed.small_disk
 

@@ -17,7 +17,7 @@ import pytest
 from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, open_host, picture, vault_of
 
 from weakincentives.errors import JournalError, SnapshotError
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 
@@ -172,7 +172,7 @@ def test_a_killed_transaction_is_rolled_back_with_what_others_did(root: Path, ca
     for watch in ('watch="scan"', ""):
         code = (
             "import os, sys, signal\n"
-            "from weakincentives.filesystem.host import HostFilesystem\n"
+            "from weakincentives.filesystem.disk.filesystem import HostFilesystem\n"
             "from tests.filesystem.test_host_scan import vandalise\n"
             "from pathlib import Path\n"
             "fs = HostFilesystem(sys.argv[1], watch='scan')\n"

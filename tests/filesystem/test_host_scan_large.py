@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import JournalError, RollbackError
 from weakincentives.filesystem import Filesystem, HostFilesystem
-from weakincentives.filesystem.syscalls import Syscalls
+from weakincentives.filesystem.disk.syscalls import Syscalls
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 MIB = 1 << 20
 TERABYTE = 1 << 40

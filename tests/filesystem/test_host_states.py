@@ -16,7 +16,7 @@ import pytest
 from tests.filesystem.crash import Faulty, abandon, build, entry_of, open_host, picture
 
 from weakincentives.errors import JournalError, SnapshotError
-from weakincentives.filesystem.host import HostFilesystem
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 WATCH = pytest.mark.parametrize("watch", [None, "scan"], ids=["journal", "scan"])
 

@@ -12,8 +12,8 @@ import pytest
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import FileChanges, Filesystem
-from weakincentives.filesystem.memory import InMemoryFilesystem
-from weakincentives.testing.filesystem import FilesystemContract
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
+from weakincentives.testing.filesystem_contract import FilesystemContract
 
 
 class TestInMemoryFilesystem(FilesystemContract):

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from tests.conftest import examples
 
 from weakincentives.filesystem import FileChanges
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 
 EXAMPLES = int(os.environ.get("WINK_EXAMPLES", "2000"))
 

@@ -72,7 +72,7 @@ def test_every_module_can_be_imported() -> None:
 _NEEDS_LINUX = """
 import sys
 import tests.other_machine
-from weakincentives.contrib.evaluation.asteval_process import check_installed
+from weakincentives.contrib.asteval.process import check_installed
 from weakincentives.contrib.podman.command import find_podman
 for use in (check_installed, find_podman):
     try:
@@ -209,7 +209,7 @@ _PROBE = """
 import os, sys
 from tests.filesystem.test_other_machines import take_calls_away
 take_calls_away()
-from weakincentives.filesystem.syscalls import Syscalls
+from weakincentives.filesystem.disk.syscalls import Syscalls
 print(Syscalls().has_openat2, Syscalls().born(os.open("/", os.O_RDONLY)))
 """
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 
 from weakincentives.errors import PatternError
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 
 ENGINES = ("re2", "regex")
 MEGABYTE = 1 << 20
@@ -194,7 +194,7 @@ def test_no_bomb_takes_the_machine(which: str) -> None:
 def test_the_worker_is_stopped_by_memory() -> None:
     """What needs more than the limit is refused, by text or by the end of the process; none is left behind."""
     pytest.importorskip("regex", reason="regex has no wheel here")
-    from weakincentives.filesystem import pattern_worker
+    from weakincentives.filesystem.search import patterns as pattern_worker
 
     matcher = pattern_worker.WorkerMatcher("(?:ab?)+c", ignore_case=False, deadline=monotonic() + 120)
     try:
@@ -208,7 +208,7 @@ def test_the_worker_is_stopped_by_memory() -> None:
 def test_the_worker_is_killed_at_the_deadline() -> None:
     """A pattern that backtracks without end raises `TimeoutError` at its wall-clock limit."""
     pytest.importorskip("regex", reason="regex has no wheel here")
-    from weakincentives.filesystem import pattern_worker
+    from weakincentives.filesystem.search import patterns as pattern_worker
 
     began = monotonic()
     matcher = pattern_worker.WorkerMatcher("(a|aa)+$", ignore_case=False, deadline=began + 3)
@@ -228,7 +228,7 @@ STOPPED_PROGRAM = """
     if sys.argv[1] == "regex":
         sys.modules["re2"] = None
     from weakincentives.errors import PatternError
-    from weakincentives.filesystem.grep import grep_files
+    from weakincentives.filesystem.search.grep import grep_files
 
     class Endless:
         def chunks(self, path, /):

@@ -11,14 +11,14 @@ from tests.filesystem import planted
 from tests.filesystem import test_host_crash as crashes
 from tests.filesystem.crash import keep_vault
 
-from weakincentives.filesystem import journal, manifest, mirror, places, private_dir
-from weakincentives.filesystem.frames import Authenticator
-from weakincentives.filesystem.journal import Journal
-from weakincentives.filesystem.places import Places
-from weakincentives.filesystem.reversal import Reversal
-from weakincentives.filesystem.root_record import RootRecord
-from weakincentives.filesystem.state_dir import IDLE, Binding, StateDir
-from weakincentives.filesystem.vaults import Vaults
+from weakincentives.filesystem.disk import journal, manifest, mirror, private_dir
+from weakincentives.filesystem.disk import locations as places
+from weakincentives.filesystem.disk.frames import Authenticator
+from weakincentives.filesystem.disk.journal import Journal
+from weakincentives.filesystem.disk.locations import Places
+from weakincentives.filesystem.disk.reversal import Reversal
+from weakincentives.filesystem.disk.state_dir import IDLE, Binding, StateDir
+from weakincentives.filesystem.disk.vaults import RootRecord, Vaults
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Proof = Callable[[Path], None]
@@ -67,7 +67,7 @@ def _macs_not_chained(patch: pytest.MonkeyPatch) -> None:
 
 
 def _macs_not_compared(patch: pytest.MonkeyPatch) -> None:
-    from weakincentives.filesystem import frames
+    from weakincentives.filesystem.disk import frames
 
     patch.setattr(frames, "compare_digest", _true)
 

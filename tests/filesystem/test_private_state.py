@@ -15,13 +15,15 @@ from tests.filesystem.crash import Faulty, abandon, build, entry_of, keep_vault,
 from tests.filesystem.planted import Case
 
 from weakincentives.errors import JournalError
-from weakincentives.filesystem import disk, places, private_dir
-from weakincentives.filesystem.frames import Authenticator
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.journal import Record
-from weakincentives.filesystem.private_dir import KEY, ROOTS
-from weakincentives.filesystem.root_record import RootRecord, write_record
-from weakincentives.filesystem.syscalls import Syscalls
+from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import locations as places
+from weakincentives.filesystem.disk import private_dir
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.frames import Authenticator
+from weakincentives.filesystem.disk.journal import Record
+from weakincentives.filesystem.disk.private_dir import KEY, ROOTS
+from weakincentives.filesystem.disk.syscalls import Syscalls
+from weakincentives.filesystem.disk.vaults import RootRecord, write_record
 
 
 @pytest.fixture(params=["private", "beside", "inside"])
@@ -245,7 +247,8 @@ def test_the_home_is_used_without_a_setting(tmp_path: Path, monkeypatch: pytest.
 def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:
     """The key is complete before it has its name, and the first one stays."""
     code = (
-        "import sys\nfrom weakincentives.filesystem import private_dir\nprint(private_dir.make(sys.argv[1]).key.hex())"
+        "import sys\nfrom weakincentives.filesystem.disk import private_dir\n"
+        "print(private_dir.make(sys.argv[1]).key.hex())"
     )
     started = [
         subprocess.Popen(

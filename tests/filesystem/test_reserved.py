@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weakincentives.contrib.files.export import export_files
-from weakincentives.contrib.files.mounts import HostMount, copy_in
+from weakincentives.contrib.files.mounts import HostMount, copy_in, export_files
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection, VfsConfig, VfsToolsSection
 from weakincentives.errors import PathRefusedError, PromptValidationError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.filesystem.paths import normalise, reserved
+from weakincentives.filesystem.search.walk import FilesystemTree, walk_files
 from weakincentives.filesystem.views import SubFilesystem
-from weakincentives.filesystem.walk import FilesystemTree, walk_files
 
 ID = "0123456789abcdef"
 STATE = [".wink", ".root.wink", f".wink-{ID}", f".root.wink-{ID}", ".a.b.wink", ".\u00fcber.wink"]

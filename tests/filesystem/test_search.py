@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 
 from weakincentives.errors import PatternError
-from weakincentives.filesystem.globs import walk_glob
-from weakincentives.filesystem.grep import grep_files
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 from weakincentives.filesystem.protocol import FileKind
 from weakincentives.filesystem.search import search_names
+from weakincentives.filesystem.search.globs import walk_glob
+from weakincentives.filesystem.search.grep import grep_files
 
 NAMES = ["a", "b", "ab", ".h", "a.py", "b.py", "A"]
 names = st.sampled_from(NAMES)

@@ -13,14 +13,22 @@ from tests.filesystem.crash import PLACES, Crash, Faulty, build, entry_of, keep_
 from tests.filesystem.planted import Case
 
 from weakincentives.errors import JournalError
-from weakincentives.filesystem import disk, private_dir, state_admin
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.kept_state import Entry, KeptState
-from weakincentives.filesystem.private_dir import KEY, ROOTS
-from weakincentives.filesystem.root_lock import RootLock
-from weakincentives.filesystem.root_record import RootRecord, write_record
-from weakincentives.filesystem.state_admin import StateAdminError, clean, find_entry, list_state, losses, rotate_key
-from weakincentives.filesystem.syscalls import HANDLE, Syscalls
+from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import private_dir, state_admin
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.kept_state import Entry, KeptState
+from weakincentives.filesystem.disk.private_dir import KEY, ROOTS
+from weakincentives.filesystem.disk.root_lock import RootLock
+from weakincentives.filesystem.disk.state_admin import (
+    StateAdminError,
+    clean,
+    find_entry,
+    list_state,
+    losses,
+    rotate_key,
+)
+from weakincentives.filesystem.disk.syscalls import HANDLE, Syscalls
+from weakincentives.filesystem.disk.vaults import RootRecord, write_record
 
 
 @pytest.fixture(params=PLACES)
@@ -459,7 +467,7 @@ def test_a_process_that_reads_the_key_gets_the_entries_that_belong_to_it(tmp_pat
     private_dir.make(str(state))
     code = (
         "import sys\nfrom weakincentives.errors import JournalError\n"
-        "from weakincentives.filesystem.state_admin import rotate_key\n"
+        "from weakincentives.filesystem.disk.state_admin import rotate_key\n"
         "for _ in range(60):\n    try:\n        rotate_key(sys.argv[1])\n    except JournalError:\n        pass\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(state)]) as process:

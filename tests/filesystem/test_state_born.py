@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.filesystem.crash import Faulty, abandon, build, open_host, picture
 
-from weakincentives.filesystem import syscalls
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.syscalls import Syscalls
+from weakincentives.filesystem.disk import syscalls
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.syscalls import Syscalls
 
 
 @contextmanager

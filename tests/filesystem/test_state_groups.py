@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.filesystem.private_dir import NotPrivateError, check_above
-from weakincentives.filesystem.private_groups import Group, User, is_own_group, is_private_group
+from weakincentives.filesystem.disk.private_dir import (
+    Group,
+    NotPrivateError,
+    User,
+    check_above,
+    is_own_group,
+    is_private_group,
+)
 
 ANNA, BERT = User("anna", 1000, 1000), User("bert", 1001, 1001)
 
@@ -106,7 +112,7 @@ def test_an_access_control_list_is_refused(tmp_path: Path) -> None:
 
 _CHECK = """
 import os, sys
-from weakincentives.filesystem import private_dir, private_groups
+from weakincentives.filesystem.disk import private_dir
 os.setgroups([])  # only now: this user may not be let into the folder that holds the modules
 os.setgid(4242)
 os.setuid(4242)

@@ -16,11 +16,12 @@ from tests.filesystem.crash import Crash, Faulty, build, picture
 
 from weakincentives.cli import main
 from weakincentives.errors import JournalError
-from weakincentives.filesystem import disk, root_checks
-from weakincentives.filesystem.frames import RejectedError
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.old_state import OldTransaction, old_transactions, open_old
-from weakincentives.filesystem.root_checks import old_places
+from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import locations as root_checks
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.frames import RejectedError
+from weakincentives.filesystem.disk.locations import old_places
+from weakincentives.filesystem.disk.version_1 import OldTransaction, old_transactions, open_old
 
 IMAGES = ("image-0123456789ab-1", "image-0123456789ab-2")
 STAGED = ("stage-0123456789ab-1", "stage-0123456789ab-2")

@@ -13,12 +13,12 @@ from tests.filesystem.planted import Case
 
 from weakincentives.contrib.podman.workspace import Workspace
 from weakincentives.errors import PathRefusedError, PromptValidationError
-from weakincentives.filesystem import disk
-from weakincentives.filesystem.host import HostFilesystem
-from weakincentives.filesystem.private_dir import KEY, ROOTS
+from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.private_dir import KEY, ROOTS
 from weakincentives.results import ToolResult
 from weakincentives.runtime.ledger import SqliteEffectLedger
-from weakincentives.runtime.ledger.sqlite_queue import Queue
+from weakincentives.runtime.ledger.sqlite_file import Queue
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -138,7 +138,7 @@ def test_a_vault_that_is_inside_already_refuses_a_container(
 _WAITS = """
 import sys
 from pathlib import Path
-from weakincentives.runtime.ledger.sqlite_queue import Queue
+from weakincentives.runtime.ledger.sqlite_file import Queue
 queue = Queue(Path(sys.argv[1]))
 queue.join()
 print("waiting", flush=True)

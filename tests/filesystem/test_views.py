@@ -14,7 +14,7 @@ from tests.runtime.limits_parts import Text, call, executor_of
 from weakincentives.errors import ReadOnlyError, StaleCallError
 from weakincentives.fence import Fence, ReadOnlyGuard
 from weakincentives.filesystem import Filesystem, GuardedFilesystem, ReadOnlyFilesystem, SubFilesystem
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
 from weakincentives.testing import FilesystemContract

@@ -15,7 +15,7 @@ from tests.world import Go, World, fine, make_tool, ok
 
 from weakincentives.errors import PromptEvaluationError, ToolValidationError
 from weakincentives.prompt import RecordedError, ToolInvoked, ToolResult
-from weakincentives.prompt.recorded_error import MAX_ERROR_CHARS
+from weakincentives.prompt.events import MAX_ERROR_CHARS
 from weakincentives.runtime import PendingToolTracker, Session
 from weakincentives.runtime.redaction import MAX_TRACE_CHARS, recorded
 

@@ -11,10 +11,10 @@ import pytest
 from tests.world import Go, World, fine, make_tool, ok, outcomes
 
 from weakincentives.adapters import AnswerMessage, History, ModelMessage, ModelRequest
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolInvoked, ToolResult
 from weakincentives.runtime import PendingToolTracker, Session, ToolCall, ToolReply, transaction
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.testing import ScriptedAdapter, call, say
 
 

@@ -28,7 +28,7 @@ from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
 from weakincentives.resources import Scope
 from weakincentives.runtime import ToolCall, transaction
 from weakincentives.session import Session, SlicePolicy
-from weakincentives.testing.filesystem import state
+from weakincentives.testing.filesystem_contract import state
 
 
 def failing(body: Callable[[ToolContext], object]) -> Callable[..., Any]:

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import NoEffect
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import EffectLedger, IdempotencyConfig, Ledger, Session, SqliteEffectLedger, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
+from weakincentives.runtime.idempotent import recall_answer
 from weakincentives.runtime.ledger import Busy, LedgerEntry
-from weakincentives.runtime.ledger.running import running_here
-from weakincentives.runtime.once import recall_answer
+from weakincentives.runtime.ledger.leases import running_here
 
 _ids = itertools.count()
 STILL = "The outcome of 'refund' is unknown: it is still running in this process."

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_serializer
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import (
     EffectLedger,
@@ -24,6 +23,7 @@ from weakincentives.runtime import (
     ToolCall,
     ToolInvoked,
 )
+from weakincentives.runtime.executor import ToolExecutor
 
 _ids = itertools.count()
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.clock import SYSTEM_CLOCK
 from weakincentives.dbc import require
 from weakincentives.deadlines import Deadline
@@ -40,6 +39,7 @@ from weakincentives.runtime import (
     ToolInvoked,
     ToolReply,
 )
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.session import append_all
 
 _ids = itertools.count()

@@ -122,7 +122,7 @@ def test_a_policy_sees_params_not_arguments() -> None:
 
 def test_policies_of_section_and_template_both_hold() -> None:
     """The section's policies are asked first, then the template's; both must allow."""
-    from weakincentives.adapters.tool_executor import ToolExecutor
+    from weakincentives.runtime.executor import ToolExecutor
 
     order: list[str] = []
 

@@ -24,7 +24,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import NoEffect
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import (
@@ -36,6 +35,7 @@ from weakincentives.runtime import (
     ToolCall,
     ToolReply,
 )
+from weakincentives.runtime.executor import ToolExecutor
 
 LEASE = 0.25
 WORKERS = 8

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from weakincentives.adapters import ToolExecutor
-from weakincentives.kept_loop import thread_loop
+from weakincentives.event_loop import thread_loop
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.resources import Binding, Resolver
 from weakincentives.runtime import MainLoop, Session, ToolCall, ToolInvoked

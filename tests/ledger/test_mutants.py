@@ -41,10 +41,10 @@ MEMORY, POSTGRES, VALUES, ONCE = (
     f"{LEDGER}/memory.py",
     f"{LEDGER}/postgres.py",
     f"{LEDGER}/values.py",
-    "runtime/once.py",
+    "runtime/idempotent.py",
 )
 EFFECT, RUNNING, ROWS, HELD = f"{LEDGER}/effect.py", f"{LEDGER}/running.py", f"{LEDGER}/rows.py", f"{LEDGER}/held.py"
-CANONICAL, WATCH, KEYS = "prompt/canonical.py", "runtime/handler_watch.py", "runtime/effect_keys.py"
+CANONICAL, WATCH, KEYS = "prompt/canonical.py", "runtime/handler_watch.py", "runtime/effects.py"
 
 MUTANTS = {
     "the lease is not checked": Mutant(CLAIMS, '"busy" if lease_left > 0 else "abandoned"', '"busy"'),
@@ -163,7 +163,7 @@ MUTANTS = {
     "classes of enums do not count": Mutant(CANONICAL, "(_text(type(value).__qualname__), _text(value.name))", "(_text(value.name),)", tests="canonical"),
     "secrets all look alike": Mutant(CANONICAL, "_encode(value.get_secret_value())", "_text(str(value))", tests="canonical"),
     "extra fields do not count": Mutant(CANONICAL, "        if more:\n", "        if False:\n", tests="canonical"),
-    "any class will do": Mutant("prompt/key_types.py", "if isinstance(cls, type) and cls not in _UNIONS and not _is_known(cls):", "if False:", tests="types"),
+    "any class will do": Mutant("prompt/canonical.py", "if isinstance(cls, type) and cls not in _UNIONS and not _is_known(cls):", "if False:", tests="types"),
     "former keys are not looked up": Mutant(ONCE, "if ledger.former_keys else None\n        if former is None:", "if False else None\n        if former is None:", tests="upgrade"),
     "inexact former keys are believed": Mutant(ONCE, "former is not None and not former.exact", "False", tests="upgrade"),
     "the release before may claim": Mutant(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import LedgerError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import (
@@ -21,8 +20,9 @@ from weakincentives.runtime import (
     ToolCall,
     ToolInvoked,
 )
+from weakincentives.runtime.executor import ToolExecutor
+from weakincentives.runtime.idempotent import recall_answer
 from weakincentives.runtime.ledger import LedgerEntry
-from weakincentives.runtime.once import recall_answer
 from weakincentives.runtime.run import Run
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import EffectLedger, IdempotencyConfig, Ledger, Session, SqliteEffectLedger, ToolCall
+from weakincentives.runtime.executor import ToolExecutor
 
 
 @dataclass(frozen=True)

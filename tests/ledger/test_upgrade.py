@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
-from weakincentives.prompt.serialised_keys import serialised_hash
+from weakincentives.prompt.canonical import serialised_hash
 from weakincentives.runtime import (
     IdempotencyConfig,
     Ledger,
@@ -26,9 +25,10 @@ from weakincentives.runtime import (
     SqliteEffectLedger,
     ToolCall,
 )
+from weakincentives.runtime.executor import ToolExecutor
+from weakincentives.runtime.idempotent import recall_answer
 from weakincentives.runtime.ledger import EffectId
 from weakincentives.runtime.ledger.sqlite_file import APPLICATION_ID, BOOT
-from weakincentives.runtime.once import recall_answer
 
 V1_TABLE = """
 CREATE TABLE wink_effects (

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from weakincentives.results import ToolResult
-from weakincentives.runtime.ledger import values
-from weakincentives.runtime.ledger.effect import storable
-from weakincentives.runtime.ledger.values import StoredResult, pack, unpack
+from weakincentives.runtime.ledger import effects as values
+from weakincentives.runtime.ledger.effects import StoredResult, pack, storable, unpack
 
 
 class Colour(Enum):

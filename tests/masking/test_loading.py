@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LATER = ["masking.names", "masking.places", "masking.prefixes", "filesystem.pattern_syntax", "filesystem.host"]
+LATER = ["masking.names", "masking.places", "masking.prefixes", "filesystem.search.pattern_syntax"]
+LATER += ["filesystem.disk.filesystem"]
 PROGRAM = f"""
 import sys
 import weakincentives

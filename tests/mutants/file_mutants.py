@@ -17,35 +17,35 @@ _ELSEWHERE = ("tests/filesystem/test_other_machines.py",)
 MUTANTS = [
     Mutant(
         "a copy of a read-only file is read-only",
-        "filesystem/tree_copy.py",
+        "filesystem/disk/copying.py",
         "self._sys.fchmod(fd, mode | stat.S_IWUSR)",
         "self._sys.fchmod(fd, mode)",
         _COPIES,
     ),
     Mutant(
         "a copied directory has the time of the copying",
-        "filesystem/tree_copy.py",
+        "filesystem/disk/copying.py",
         '            self._sys.utime(".", (info.st_atime_ns, info.st_mtime_ns), dir_fd=fd)\n',
         "",
         _COPIES,
     ),
     Mutant(
         "a copy that failed leaves its parts in the vault",
-        "filesystem/tree_copy.py",
+        "filesystem/disk/copying.py",
         "                self._disk.state.purge(staged)\n            raise",
         "                pass\n            raise",
         _COPIES,
     ),
     Mutant(
         "a path longer than the system takes ends a copy",
-        "filesystem/confine.py",
+        "filesystem/disk/confine.py",
         "if error.errno == errno.ENAMETOOLONG and len(path) > MAX_PART_BYTES",
         "if False and len(path) > MAX_PART_BYTES",
         _COPIES,
     ),
     Mutant(
         "a missing source is reported as the target",
-        "filesystem/host.py",
+        "filesystem/disk/filesystem.py",
         "            writing.about = source\n            parent, name = self._disk.dirs.parent(source)\n"
         "            with parent as at:\n                found = self._disk.sys.stat(name, dir_fd=at)\n"
         "                writing.about = target\n                to, _, rest",
@@ -56,14 +56,14 @@ MUTANTS = [
     ),
     Mutant(
         "a sub view's errors name paths of the whole",
-        "filesystem/relative.py",
+        "filesystem/views.py",
         "            error.filename = relative(error.filename, self._base)",
         "            pass",
         _MEMORY,
     ),
     Mutant(
         "what is below a file is asked for on the disk",
-        "filesystem/reading.py",
+        "filesystem/disk/reading.py",
         "            except NotADirectoryError:  # below a file: a write would say so",
         "            except AssertionError:",
         _HOST,
@@ -105,21 +105,21 @@ MUTANTS = [
     ),
     Mutant(
         "the copy of a watched root stays when it is closed",
-        "filesystem/places.py",
+        "filesystem/disk/locations.py",
         "if not state.lasting or not state.watched():",
         "if not state.lasting:",
         _LEFT,
     ),
     Mutant(
         "what a killed process left stays",
-        "filesystem/expiry.py",
+        "filesystem/disk/expiry.py",
         "            drop_all(entry)\n",
         "            pass\n",
         _LEFT,
     ),
     Mutant(
         "an open transaction is thrown away with what is left over",
-        "filesystem/expiry.py",
+        "filesystem/disk/expiry.py",
         "    if entry.vault < 0 or entry.is_open() or entry.rejected():\n        return\n"
         "    with entry.locked():  # raises when a process is at work there\n"
         "        if not entry.is_open() and not entry.rejected():\n",
@@ -128,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         "a directory that may not be unlinked stays",
-        "filesystem/removal.py",
+        "filesystem/disk/removal.py",
         "        if error.errno == errno.EPERM and stat.S_ISDIR(sys.stat(name, dir_fd=at).st_mode):\n            return False\n",
         "",
         _ELSEWHERE,
@@ -142,7 +142,7 @@ MUTANTS = [
     ),
     Mutant(
         "a mode is set by way of /proc everywhere",
-        "filesystem/syscalls.py",
+        "filesystem/disk/syscalls.py",
         '    if not hasattr(os, "O_PATH"):\n        return False\n    try:\n        os.close(os.open("/proc/self/fd", DIRECTORY))\n'
         "    except OSError:\n        return False\n    return True",
         "    return True",
@@ -150,7 +150,7 @@ MUTANTS = [
     ),
     Mutant(
         "without openat2 symlinks on the way are followed",
-        "filesystem/syscalls.py",
+        "filesystem/disk/syscalls.py",
         "return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=dir_fd)",
         "return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=dir_fd)",
         _ELSEWHERE,

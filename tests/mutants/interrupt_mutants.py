@@ -19,13 +19,13 @@ _FAULTS = [
     # Each store of the depth.
     Mutant(
         "a call does not raise the shield",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "        shield.depth = depth + 1\n        shield.runs += 1",
         "        shield.runs += 1",
     ),
     Mutant(
         "a call does not lower the shield",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "            finally:\n                shield.depth = depth\n",
         "            finally:\n                pass\n",
     ),
@@ -81,7 +81,7 @@ _FAULTS = [
     ),
     Mutant(
         "what was noted is not delivered after a call",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "                while shield.noted and not depth:\n                    shield.deliver()\n",
         "",
     ),
@@ -118,14 +118,14 @@ _FAULTS = [
     ),
     Mutant(
         "a turn goes on after an interrupt between two calls",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "        self._look()\n        if batch",
         "        if batch",
     ),
     # Installing.
     Mutant(
         "our handlers stay after a call alone",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "                if not shield.runs:\n                    stand_aside()\n",
         "",
     ),
@@ -156,7 +156,7 @@ _FAULTS = [
     ),
     Mutant(
         "an interrupt is lost where a filesystem goes",
-        "filesystem/host.py",
+        "filesystem/disk/filesystem.py",
         "    @finalizer\n",
         "",
         _FINALIZERS,
@@ -177,14 +177,14 @@ _FAULTS = [
     ),
     Mutant(
         "a snapshot in memory that is dropped holds its period",
-        "filesystem/touched.py",
+        "filesystem/memory/write_log.py",
         "        hold = Hold(snapshot, self.dropped.append)\n",
         "        hold = Hold(snapshot)\n",
         ("tests/filesystem/test_memory.py", "tests/filesystem/test_ownership.py"),
     ),
     Mutant(
         "a queue that goes leaves its descriptor open",
-        "runtime/ledger/sqlite_queue.py",
+        "runtime/ledger/sqlite_file.py",
         "            held = _Descriptor(self, _CLOSE)\n",
         "            held = _Descriptor(self)\n",
         _FINALIZERS,

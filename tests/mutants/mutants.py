@@ -34,7 +34,7 @@ MUTANTS = [
     # Transactions.
     Mutant(
         "a failed call is not undone",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "    try:\n        savepoint.undo()\n    except RollbackError as error:",
         "    try:\n        savepoint.keep()\n    except RollbackError as error:",
     ),
@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         "files are not fenced",
-        "runtime/call_resources.py",
+        "runtime/participants.py",
         "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
         "guarded = self._guarded[resource_type] = found",
     ),
@@ -170,55 +170,55 @@ MUTANTS = [
     ),
     Mutant(
         "policies get a context that writes",
-        "runtime/gate.py",
+        "runtime/admission.py",
         "context = call_context(request, run, False)",
         "context = call_context(request, run, True)",
     ),
     # Parsing and the gate.
     Mutant(
         "an id may come twice",
-        "runtime/parse.py",
+        "runtime/admission.py",
         "if refused is not None:",
         "if refused is not None and not refused.duplicate:",
     ),
     Mutant(
         "a missing id is let through",
-        "runtime/parse.py",
+        "runtime/admission.py",
         "if not isinstance(call_id, str) or not call_id:",
         "if False:",
     ),
-    Mutant("a tool without a handler is called", "runtime/parse.py", "if bound.tool.handler is None:", "if False:"),
+    Mutant("a tool without a handler is called", "runtime/admission.py", "if bound.tool.handler is None:", "if False:"),
     Mutant(
         "policies are not asked",
-        "runtime/gate.py",
+        "runtime/admission.py",
         "Screened if bound.policies else Admitted",
         "Admitted",
     ),
     Mutant(
         "a refusal of a policy is ignored",
-        "runtime/gate.py",
+        "runtime/admission.py",
         "    if text is not None:\n",
         "    if text is None and False:\n",
     ),
     Mutant(
         "the deadline is not looked at",
-        "runtime/gate.py",
+        "runtime/admission.py",
         "    if run.deadline is not None and run.deadline.expired:\n        raise _too_late(request)\n    if run.budget",
         "    if run.budget",
     ),
     Mutant(
         "repetitions are not stopped",
-        "runtime/repetitions.py",
+        "runtime/admission.py",
         "repeats >= tool.max_repeats:",
         "repeats > 10 * tool.max_repeats:",
     ),
     Mutant(
         "repetitions are stopped too early",
-        "runtime/repetitions.py",
+        "runtime/admission.py",
         "repeats >= tool.max_repeats:",
         "repeats + 1 >= tool.max_repeats:",
     ),
-    Mutant("repetitions are not told", "runtime/reply.py", "_TELL_REPEATS = 3", "_TELL_REPEATS = 4"),
+    Mutant("repetitions are not told", "runtime/accept.py", "_TELL_REPEATS = 3", "_TELL_REPEATS = 4"),
     # Invoking.
     Mutant(
         "ToolValidationError is taken for a bug",
@@ -261,34 +261,35 @@ MUTANTS = [
     # Settling.
     Mutant(
         "the event of an admitted call is not recorded",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "    if around is None:\n        _record(event, run, savepoint)\n",
         "    if around is None:\n        savepoint.settled = True\n        if event.success:\n            savepoint.keep()\n",
     ),
     Mutant(
         "the event of a refused call is not recorded",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "    finally:\n        _record(event, run)\n",
         "    finally:\n        pass\n",
     ),
     Mutant(
         "subscribers are not told of refusals",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "            run.tell(event)\n        else:\n",
         "            pass\n        else:\n",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "failed = told.errors[0][1] if told.errors else None",
         "failed = None",
     ),
     Mutant(
         "subscribers hear before the undo",
-        "runtime/settle.py",
-        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n",
+        "runtime/finish.py",
+        "    if ran.outcome not in KEPT:\n        ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)\n"
+        "    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n",
         "    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n"
-        "    if ran.outcome not in KEPT:\n        ran, text = _undo(admitted, ran, changes, savepoint, run)\n",
+        "    if ran.outcome not in KEPT:\n        ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)\n",
     ),
     Mutant(
         "the value is not routed",
@@ -298,7 +299,7 @@ MUTANTS = [
     ),
     Mutant(
         "a failed result is routed",
-        "runtime/settle.py",
+        "runtime/finish.py",
         '    text = ""\n    if ran.outcome in KEPT:\n',
         '    text = ""\n    if ran.outcome in {"succeeded", "failed"}:\n',
     ),
@@ -310,23 +311,23 @@ MUTANTS = [
     ),
     Mutant(
         "the reply does not say what was undone",
-        "runtime/settle.py",
+        "runtime/finish.py",
         'return ran, f"{text}\\n{changes.describe_undone()}" if changes else text',
         "return ran, text",
     ),
     Mutant(
-        "what must propagate does not", "runtime/settle.py", "    if raises is not None:\n        raise raises\n", ""
+        "what must propagate does not", "runtime/finish.py", "    if raises is not None:\n        raise raises\n", ""
     ),
-    Mutant("handles do not end", "runtime/settle.py", "        context.end(ran.outcome)\n", "        pass\n"),
+    Mutant("handles do not end", "runtime/finish.py", "        context.end(ran.outcome)\n", "        pass\n"),
     Mutant(
         "unexpected exceptions are no errors",
-        "runtime/answers.py",
+        "runtime/finish.py",
         'frozenset({"crashed", "undone", "unknown"})',
         'frozenset({"undone", "unknown"})',
     ),
     Mutant(
         "a reducer of the log that fails loses the event",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "        if log.latest() is not event:\n            log.append(event)\n",
         "",
     ),
@@ -339,7 +340,7 @@ MUTANTS = [
     ),
     Mutant(
         "an interrupt in the engine is not undone",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "        try:\n            savepoint.undo()\n        except RollbackError as failed:",
         "        try:\n            savepoint.keep()\n        except RollbackError as failed:",
     ),
@@ -356,7 +357,7 @@ MUTANTS = [
         "            pass\n    except OutOfTime:\n        return too_late",
     ),
     # The turn.
-    Mutant("writing calls overlap", "adapters/tool_executor.py", "bound.tool.annotations.read_only and may_", "may_"),
+    Mutant("writing calls overlap", "runtime/executor.py", "bound.tool.annotations.read_only and may_", "may_"),
     Mutant(
         "any policy may overlap",
         "prompt/policy.py",
@@ -365,19 +366,19 @@ MUTANTS = [
     ),
     Mutant(
         "the call that ends a turn has no answer",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "            reply = self._interrupted(call, error)\n        self._answer(reply)\n\n    async def",
         "            self._interrupted(call, error)\n            return\n        self._answer(reply)\n\n    async def",
     ),
     # Cut results.
-    Mutant("results are not capped", "runtime/reply.py", "if len(text) > tool.max_result_chars:", "if False:"),
+    Mutant("results are not capped", "runtime/accept.py", "if len(text) > tool.max_result_chars:", "if False:"),
     Mutant(
         "refusals are not capped",
-        "runtime/settle.py",
+        "runtime/finish.py",
         "run.cuts.capped_for(name, call_id, refused.text)",
         "refused.text",
     ),
-    Mutant("texts are kept for ever", "runtime/cuts.py", "while len(self._texts) > 1 and (", "while False and ("),
+    Mutant("texts are kept for ever", "runtime/truncation.py", "while len(self._texts) > 1 and (", "while False and ("),
     # Native tools.
     Mutant(
         "native tools mix",

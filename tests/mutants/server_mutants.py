@@ -17,7 +17,7 @@ _SECRET = (f"{_CLAUDE}::test_the_launcher_passes_a_secret_on_in_a_pipe",)
 
 _SAID = ("tests/adapters/test_faults.py::test_what_a_service_says_is_masked",)
 
-_PATIENCE = "adapters/claude_agent_sdk/patience.py"
+_PATIENCE = "adapters/claude_agent_sdk/events.py"
 _CLAUDE_TIME = tuple(
     f"tests/adapters/test_claude.py::{name}"
     for name in ("test_an_answer_that_never_ends_is_ended", "test_time_that_calls_take_is_not_the_answers")
@@ -40,7 +40,7 @@ MUTANTS = [
     ),
     Mutant(
         "what a service says is told as it is",
-        "adapters/inner_loop.py",
+        "loop/evaluation.py",
         "return redact(str(failure)[:_MAX_ERROR_CHARS])",
         "return str(failure)[:_MAX_ERROR_CHARS]",
         _SAID,
@@ -68,21 +68,21 @@ MUTANTS = [
     ),
     Mutant(
         "the time of a request is not kept while headers come",
-        "adapters/guard.py",
+        "loop/request_limits.py",
         "        self._timer.start()\n",
         "",
         _TIME,
     ),
     Mutant(
         "a connection that is used again is not known",
-        "adapters/guard.py",
+        "loop/request_limits.py",
         "            guard.use(connection)\n        return write(",
         "            pass\n        return write(",
         _REUSED,
     ),
     Mutant(
         "what is unpacked is not counted",
-        "adapters/guard.py",
+        "loop/request_limits.py",
         "                self._unpacked = self._count(self._unpacked, plain)\n",
         "",
         _SIZE,
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         "a turn may have any number of calls",
-        "adapters/inner_loop.py",
+        "loop/evaluation.py",
         "if len(turn.calls) > self._settings.max_calls_per_turn:",
         "if len(turn.calls) > 1_000_000:",
         _CALLS,

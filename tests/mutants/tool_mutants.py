@@ -34,14 +34,14 @@ MUTANTS = [
     ),
     Mutant(
         "a bound tracker does not count in async code",
-        "adapters/tool_executor.py",
+        "runtime/executor.py",
         "            if first and bound is not None:\n",
         "            if False:\n",
         _BUDGETS,
     ),
     Mutant(
         "an evaluation does not hold to the bound tracker",
-        "adapters/inner_loop.py",
+        "loop/evaluation.py",
         "                self._limits.count_in(self.executor.budget_tracker)\n",
         "",
         _BUDGETS,
@@ -69,7 +69,7 @@ MUTANTS = [
     ),
     Mutant(
         "guidance is not sent to the model",
-        "adapters/tool_spec.py",
+        "loop/request.py",
         "        parts = [self.description] if self.guidance is None else [self.description, self.guidance]\n",
         "        parts = [self.description]\n",
         ("tests/adapters/test_sdk.py",),
@@ -90,14 +90,14 @@ MUTANTS = [
     ),
     Mutant(
         "a transactional call closes what its context built",
-        "prompt/context_resources.py",
+        "prompt/tool_context.py",
         "                self.context.__enter__()  # an",
         "                self.context.open()  # an",
         _MADE,
     ),
     Mutant(
         "leaving an adapter keeps conversations open",
-        "adapters/core.py",
+        "loop/adapter.py",
         "        for evaluation in self._take_open():\n            evaluation.close()\n",
         "",
         ("tests/adapters/test_loop.py",),

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from weakincentives.filesystem import FileChanges, Filesystem
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 from weakincentives.prompt import Changes, Outcome, PromptExecuted, PromptRendered, SliceDelta, ToolInvoked, ToolResult
 from weakincentives.prompt.changes import NO_CHANGES
 from weakincentives.session import Session, SlicePolicy

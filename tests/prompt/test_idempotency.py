@@ -16,8 +16,8 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 from weakincentives.errors import PromptValidationError, SchemaError
 from weakincentives.prompt import IdempotencyConfig
+from weakincentives.prompt.canonical import serialised_hash
 from weakincentives.prompt.idempotency import params_hash
-from weakincentives.prompt.serialised_keys import serialised_hash
 from weakincentives.results import ToolResult
 from weakincentives.serde import dump
 

@@ -19,7 +19,7 @@ from pydantic_core import core_schema
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.prompt import IdempotencyConfig, Tool, ToolResult
-from weakincentives.prompt.key_types import unkeyable
+from weakincentives.prompt.canonical import unkeyable
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)

@@ -23,7 +23,7 @@ from weakincentives.prompt import (
     ToolPolicy,
     ToolResult,
 )
-from weakincentives.prompt.history import CallIndex
+from weakincentives.prompt.policies import CallIndex
 from weakincentives.session import Session
 from weakincentives.testing import FakeClock
 
@@ -295,7 +295,7 @@ def test_one_policy_keeps_sessions_apart() -> None:
 
 def test_a_forgotten_session_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The index remembers a bounded number of sessions; the answers are the same for all others."""
-    monkeypatch.setattr("weakincentives.prompt.history._MAX_SESSIONS", 2)
+    monkeypatch.setattr("weakincentives.prompt.policies._MAX_SESSIONS", 2)
     policy, contexts = QuotaPolicy(1), [context_of(called("a")) for _ in range(5)]
     for context in contexts * 2:
         assert policy.check("a", None, context) is not None

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.filesystem import Filesystem
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 from weakincentives.prompt import (
     MarkdownSection,
     PromptTemplate,

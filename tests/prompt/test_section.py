@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from weakincentives.errors import PromptError, PromptRenderError, PromptValidationError
 from weakincentives.prompt import MarkdownSection, Prompt, Section, SectionVisibility, TextSection, Tool, ToolsSection
-from weakincentives.prompt.generic import specialise
+from weakincentives.prompt.type_forms import specialise
 from weakincentives.session import Session, SessionProtocol
 
 T = TypeVar("T")

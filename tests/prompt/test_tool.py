@@ -12,14 +12,7 @@ from typing_extensions import TypedDict
 
 from weakincentives.dbc import require
 from weakincentives.errors import ParseError, PromptValidationError
-from weakincentives.prompt import (
-    IdempotencyConfig,
-    Tool,
-    ToolAnnotations,
-    ToolContext,
-    ToolExample,
-    ToolResult,
-)
+from weakincentives.prompt import IdempotencyConfig, Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from weakincentives.budget import Budget, BudgetTracker
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import StaleCallError, UnboundResourceError
 from weakincentives.filesystem import Filesystem
-from weakincentives.filesystem.memory import InMemoryFilesystem
+from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
 from weakincentives.prompt import IdempotencyConfig, SessionProtocol, Tool, ToolContext, ToolResult
 from weakincentives.prompt.tool_context import ContextChanges
 from weakincentives.resources import ResourceRegistry

@@ -10,7 +10,7 @@ from weakincentives.dbc import require
 from weakincentives.errors import PromptValidationError
 from weakincentives.prompt import Tool, ToolContext, ToolResult, tool
 from weakincentives.prompt.handlers import read_handler, resolved_hints
-from weakincentives.prompt.typeforms import assignable, fits, is_params_type, type_name
+from weakincentives.prompt.type_forms import assignable, fits, is_params_type, type_name
 
 T = TypeVar("T")
 Id = NewType("Id", int)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.interrupts import MAIN
 from weakincentives.runtime import Session, ToolInvoked
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.runtime.locks import lock_of
 from weakincentives.session.session import root_of
 

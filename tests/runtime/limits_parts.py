@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem
 from weakincentives.prompt import (
     MarkdownSection,
@@ -25,6 +24,7 @@ from weakincentives.prompt import (
     ToolResult,
 )
 from weakincentives.runtime import Session, ToolCall, ToolInvoked
+from weakincentives.runtime.executor import ToolExecutor
 
 SLACK = 15.0  # a machine may have eight times as much to do as it can; without the limit it would be for ever
 """What a reply may take beyond its limit."""

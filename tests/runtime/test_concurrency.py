@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pytest
 from tests.runtime.limits_parts import Count, call, executor_of, make, outcomes, start, switching_often
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.resources import Binding
 from weakincentives.runtime import Session, ToolInvoked
+from weakincentives.runtime.executor import ToolExecutor
 
 THREADS = 8
 

@@ -10,7 +10,7 @@ from tests.world import Go, World, make_tool, ok
 
 from weakincentives.prompt import ToolResult
 from weakincentives.prompt.tree import BoundTool
-from weakincentives.runtime.cuts import CutResults
+from weakincentives.runtime.truncation import CutResults
 
 TEXT = "".join(f"line {number}\n" for number in range(1000))
 

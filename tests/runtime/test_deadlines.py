@@ -25,7 +25,6 @@ from tests.runtime.limits_parts import (
 )
 from tests.runtime.ways import both_ways, run_sync
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import (
     DeadlineExceededError,
@@ -37,6 +36,7 @@ from weakincentives.errors import (
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Heartbeat, RunContext, Session, ToolCall, ToolInvoked, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.runtime.threads import abandoned_count
 from weakincentives.testing import FakeClock
 

@@ -15,10 +15,10 @@ import pytest
 from tests.runtime.interrupt_parts import Injection, assert_free, events_of, interruptions, python_handler
 from tests.runtime.limits_parts import Count, Text, call, executor_of
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolReply, transaction
+from weakincentives.runtime.executor import ToolExecutor
 
 pytestmark = pytest.mark.slow  # an interrupt at every place
 

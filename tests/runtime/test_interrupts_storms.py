@@ -21,10 +21,10 @@ import pytest
 from tests.runtime.interrupt_parts import assert_at_rest, assert_free, events_of, python_handler
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolInvoked, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 
 pytestmark = pytest.mark.timeout(900, method="thread")  # the timer is ours
 

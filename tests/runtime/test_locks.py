@@ -26,10 +26,10 @@ from tests.runtime.limits_parts import (
     switching_often,
 )
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem, SubFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, transaction
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.runtime.locks import CallLock, Holding, LockTimeout, in_order, lock_of
 
 

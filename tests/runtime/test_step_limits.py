@@ -14,14 +14,11 @@ import pytest
 from tests.runtime import limits_parts
 from tests.runtime.ways import both_ways
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.deadlines import Deadline
-from weakincentives.prompt import (
-    ToolContext,
-    ToolInvoked,
-    ToolResult,
-)
-from weakincentives.runtime import Session, ToolCall, ToolReply, settle
+from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
+from weakincentives.runtime import Session, ToolCall, ToolReply
+from weakincentives.runtime import finish as settle
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.session import Append
 
 TIMEOUT = 0.1

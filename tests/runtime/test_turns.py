@@ -14,11 +14,11 @@ import pytest
 from tests.runtime.interrupt_parts import python_handler
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.errors import PromptEvaluationError, VisibilityExpansionRequired
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolCall, ToolInvoked, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.session import append_all
 
 OnReply = Callable[[ToolReply], object]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from weakincentives.adapters.tool_executor import ToolExecutor
 from weakincentives.runtime import ToolCall, ToolReply
+from weakincentives.runtime.executor import ToolExecutor
 
 ACT = ToolCall("1", "act", "{}")
 

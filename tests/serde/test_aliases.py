@@ -15,13 +15,13 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
-from weakincentives.adapters.tool_executor import ToolExecutor
-from weakincentives.adapters.tool_spec import tool_spec
 from weakincentives.errors import ParseError, PromptValidationError, SchemaError
+from weakincentives.loop.request import tool_spec
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolExample, ToolResult
 from weakincentives.results import render_value
 from weakincentives.runtime import IdempotencyConfig, SqliteEffectLedger, ToolCall, ToolInvoked
-from weakincentives.runtime.ledger.values import pack, unpack
+from weakincentives.runtime.executor import ToolExecutor
+from weakincentives.runtime.ledger.effects import pack, unpack
 from weakincentives.serde import dump, dump_json, parse, schema
 from weakincentives.session import Session
 

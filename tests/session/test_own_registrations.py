@@ -11,14 +11,7 @@ from tests.world import Go, Note, World, make_tool, ok
 from weakincentives.fence import Fence, Owner, enter_owner, leave_owner
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
-from weakincentives.session import (
-    Append,
-    DispatchResult,
-    EventHandler,
-    Replace,
-    SlicePolicy,
-    append_all,
-)
+from weakincentives.session import Append, DispatchResult, EventHandler, Replace, SlicePolicy, append_all
 from weakincentives.session.savepoints import close_savepoint, open_savepoint, undo_savepoint
 
 

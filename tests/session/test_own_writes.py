@@ -14,12 +14,7 @@ from tests.world import Go, Note, World, make_tool, ok
 from weakincentives.fence import Fence, Owner
 from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
 from weakincentives.runtime import PendingToolTracker, Session, transaction
-from weakincentives.session import (
-    Append,
-    SliceOp,
-    Vector,
-    append_all,
-)
+from weakincentives.session import Append, SliceOp, Vector, append_all
 from weakincentives.session.savepoints import open_savepoint, undo_savepoint, unowned_recorder
 
 

@@ -29,7 +29,7 @@ from weakincentives.prompt.read_before_write import SeenFiles
 from weakincentives.prompt.visibility import VisibilityOverrides
 from weakincentives.session import Session
 from weakincentives.session.encoding import type_name
-from weakincentives.session.own_types import own_type
+from weakincentives.session.saved import own_type
 from weakincentives.testing import ScriptedAdapter, call, say
 
 
@@ -123,7 +123,7 @@ def test_what_our_tools_take_and_give_is_known() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "weakincentives.runtime.loop:MainLoopConfig",
+        "weakincentives.loop.main_loop:MainLoopConfig",
         "weakincentives.prompt.events:SlicePolicy",
         "weakincentives.prompt.events:",
         "weakincentives.prompt.events",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..adapters import ToolExecutor
-from ..adapters.tool_spec import tool_spec
+from ..loop.request import tool_spec
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from ..runtime import Session, ToolCall, ToolReply
 

@@ -10,8 +10,7 @@ from ..adapters import CallStarted, ProgressEvent
 from ..errors import PromptEvaluationError
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolAnnotations, ToolContext, ToolResult
 from ..runtime import Session, ToolInvoked
-from .maintenance import Played
-from .maintenance.play import OnEvent
+from .play import OnEvent, Played
 
 MAX_TURNS = 8
 

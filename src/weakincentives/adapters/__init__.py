@@ -13,11 +13,15 @@ from ..errors import (
     SessionError,
     VisibilityExpansionRequired,
 )
-from .core import ProviderAdapter
-from .exchange import ModelRequest, ModelTurn, StopReason
-from .failures import RequestFailed
-from .kept_history import history_of
-from .progress import (
+from ..loop.adapter import ProviderAdapter
+from ..loop.history import history_of
+from ..loop.request import ModelRequest, ModelTurn, StopReason, ToolSpec
+from ..loop.response import OpenCall, PromptResponse
+from ..loop.throttle import RequestFailed, Throttle
+from ..runtime.execution_context import ToolExecutionContext
+from ..runtime.executor import ToolExecutor
+from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
+from ..runtime.progress import (
     CallFinished,
     CallStarted,
     ProgressEvent,
@@ -26,12 +30,6 @@ from .progress import (
     TextDelta,
     TurnStarted,
 )
-from .response import OpenCall, PromptResponse
-from .throttle import Throttle
-from .tool_execution_context import ToolExecutionContext
-from .tool_executor import ToolExecutor
-from .tool_spec import ToolSpec
-from .transcript import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
 
 __all__ = [
     "AnswerMessage",

@@ -14,14 +14,13 @@ from threading import Event, Lock
 from typing import Any, Self, Unpack, final
 
 from ..budget import TokenUsage
-from ..runtime.waiting import AWAITING, BLOCKING, OutOfTime, Waiting
-from .core import LoopOptions, ProviderAdapter
-from .driving import drive
-from .exchange import ModelRequest, ModelTurn
-from .failures import RequestFailed
+from ..loop.adapter import LoopOptions, ProviderAdapter
+from ..loop.request import ModelRequest, ModelTurn
+from ..loop.throttle import RequestFailed
+from ..runtime.messages import AnswerMessage, UserMessage
+from ..runtime.waiting import AWAITING, BLOCKING, OutOfTime, Waiting, drive
 from .local_envelope import AnswerText, chat_messages, read_envelope, response_schema
 from .local_weights import have_weights, verify_weights, weights_path
-from .transcript import AnswerMessage, UserMessage
 
 _SMALL_MACHINE = 2
 """On so few cores two threads wait for each other whenever anything else runs, and are slower than one."""

@@ -13,9 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, final
 
-from .exchange import ModelRequest
-from .tool_spec import ToolSpec
-from .transcript import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
+from ..loop.request import ModelRequest, ToolSpec
+from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
 
 _DEFS = "#/$defs/"
 _MAX_COUNT = 1000

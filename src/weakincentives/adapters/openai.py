@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, Unpack, final
 
+from ..loop.adapter import LoopOptions
+from ..loop.request import ModelRequest, ModelTurn
 from .chat_format import ChatStream, chat_arguments, read_chat
-from .core import LoopOptions
-from .exchange import ModelRequest, ModelTurn
 from .responses_format import PROVIDER, ResponsesStream, read_responses, responses_arguments
-from .sdk import ProviderWords, load
 from .sdk_adapter import Accumulator, SdkAdapter
+from .sdk_errors import ProviderWords, load
 
 Api = Literal["responses", "chat"]
 

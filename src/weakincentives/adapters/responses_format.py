@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, final
 
-from .exchange import ModelRequest, ModelTurn, StopReason
-from .failures import FailureKind, RequestFailed
+from ..loop.request import ModelRequest, ModelTurn, StopReason, ToolSpec
+from ..loop.throttle import FailureKind, RequestFailed
+from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
+from .sdk_adapter import openai_usage
 from .strict import strict_schema, without_nulls
-from .tool_spec import ToolSpec
-from .transcript import AnswerMessage, CallMessage, Message, ModelMessage
-from .usage import openai_usage
 
 PROVIDER = "openai"
 _PLAIN = frozenset({"message", "function_call"})

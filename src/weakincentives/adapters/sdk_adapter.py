@@ -11,13 +11,13 @@ from types import AsyncGeneratorType
 from typing import Any, Protocol, Unpack, cast
 from weakref import WeakKeyDictionary, finalize
 
-from ..runtime.waiting import BLOCKING, OutOfTime
-from .core import LoopOptions, ProviderAdapter
-from .driving import drive
-from .exchange import ModelRequest, ModelTurn
-from .failures import RequestFailed
-from .sdk import ProviderWords, broken_limit, failure_of, is_missing_key, missing_key
+from ..budget import TokenUsage
+from ..loop.adapter import LoopOptions, ProviderAdapter
+from ..loop.request import ModelRequest, ModelTurn
+from ..loop.throttle import RequestFailed
+from ..runtime.waiting import BLOCKING, OutOfTime, drive
 from .sdk_clients import guarded_client
+from .sdk_errors import ProviderWords, broken_limit, failure_of, is_missing_key, missing_key
 
 
 class Accumulator(Protocol):
@@ -247,4 +247,40 @@ def _is_our_call(error: Exception) -> bool:
     return isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
 
 
-__all__ = ["Accumulator", "SdkAdapter"]
+# Token counts in one vocabulary; providers name them differently and leave out what they like.
+
+
+def openai_usage(usage: Any) -> TokenUsage:
+    """Of Chat Completions (`prompt_tokens`) and Responses (`input_tokens`) alike."""
+    if usage is None:
+        return TokenUsage()
+    details_in = _get(usage, "input_tokens_details") or _get(usage, "prompt_tokens_details")
+    details_out = _get(usage, "output_tokens_details") or _get(usage, "completion_tokens_details")
+    return TokenUsage(
+        input=_count(usage, "input_tokens") or _count(usage, "prompt_tokens"),
+        output=_count(usage, "output_tokens") or _count(usage, "completion_tokens"),
+        cached=_count(details_in, "cached_tokens"),
+        reasoning=_count(details_out, "reasoning_tokens"),
+    )
+
+
+def anthropic_usage(usage: Any) -> TokenUsage:
+    """Of Messages, where `input_tokens` leaves out what the cache was asked for."""
+    if usage is None:
+        return TokenUsage()
+    read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
+    return TokenUsage(
+        input=_count(usage, "input_tokens") + read + written,
+        output=_count(usage, "output_tokens"),
+        cached=read,
+        reasoning=_count(_get(usage, "output_tokens_details"), "thinking_tokens"),
+    )
+
+
+def _get(source: Any, name: str) -> Any:
+    return source.get(name) if isinstance(source, dict) else getattr(source, name, None)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+
+
+def _count(source: Any, name: str) -> int:
+    found = None if source is None else _get(source, name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0

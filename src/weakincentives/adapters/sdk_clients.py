@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from typing import Any
 
-from .failures import RequestFailed
-from .guard import DEFAULT_SECONDS, MAX_ANSWER_BYTES, Attention, Guard, on_trace, unpacker
+from ..loop.request_limits import DEFAULT_SECONDS, MAX_ANSWER_BYTES, Attention, Guard, on_trace, unpacker
+from ..loop.throttle import RequestFailed
 
 
 def guarded_client(base: Any, max_bytes: int = MAX_ANSWER_BYTES, **options: Any) -> Any:

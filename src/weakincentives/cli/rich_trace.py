@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Iterable
 from typing import Literal, TextIO, final
+
+from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..budget import TokenUsage
+from ..masking import writable
+from .output import shown, shown_line
+from .trace import CallView, CallViews, JsonTrace, PlainTrace, Trace, usage_text
 
 try:
     from rich.console import Console
@@ -17,11 +24,6 @@ try:
 except ImportError as error:
     raise ImportError("The coloured trace needs rich. Install it: pip install 'weakincentives[cli]'") from error
 
-from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
-from ..budget import TokenUsage
-from ..masking import writable
-from .output import shown, shown_line
-from .trace import CallView, CallViews, usage_text
 
 _WIDTH = 100
 _STYLES = {
@@ -175,4 +177,28 @@ class RichTrace:
             self._status = None
 
 
-__all__ = ["RichTrace"]
+# Which trace a command shows.
+
+
+def make_trace(*, plain: bool, as_json: bool, stream: TextIO | None = None) -> Trace:
+    """JSON or plain lines when asked for; `rich` on a terminal that has its signs, where it is installed.
+
+    A non-empty FORCE_COLOR asks for colours where there is no terminal, as in the log of a CI run. NO_COLOR counts
+    before it; on a terminal `rich` minds it.
+    """
+    target = sys.stdout if stream is None else stream
+    if as_json:
+        return JsonTrace(target)
+    if not plain and _in_colour(target):
+        try:
+            pass
+        except ImportError:
+            return PlainTrace(target)
+        return RichTrace(target)
+    return PlainTrace(target)
+
+
+def _in_colour(target: TextIO) -> bool:
+    if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR"):
+        return True
+    return target.isatty() and (target.encoding or "").lower().startswith("utf")

@@ -16,10 +16,9 @@ from ..runtime import MainLoop
 from ..serde import dump_json
 from ..session import Session
 from ..testing import ScriptedAdapter
-from .loading import Loaded, last_line
+from .loading import Loaded, last_line, make_loop, prompt_and_session
 from .models import FORMS, make_adapter
 from .output import show_error
-from .prompts import make_loop, prompt_and_session
 from .requests import prompt_for, request_for
 from .trace import Trace
 from .usage import WrongUseError, existing_directory

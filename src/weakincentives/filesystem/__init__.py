@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .memory import InMemoryFilesystem
+from .memory.filesystem import InMemoryFilesystem
 from .protocol import FileChanges, FileKind, FileStat, Filesystem, GrepMatch
 from .views import GuardedFilesystem, ReadOnlyFilesystem, SubFilesystem
 
 if TYPE_CHECKING:
-    from .host import HostFilesystem
+    from .disk.filesystem import HostFilesystem
 
 
 def __getattr__(name: str) -> Any:
     if name != "HostFilesystem":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .host import HostFilesystem  # noqa: PLC0415 - see above
+    from .disk.filesystem import HostFilesystem  # noqa: PLC0415 - see above
 
     globals()[name] = HostFilesystem
     return HostFilesystem

@@ -3,18 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from inspect import getattr_static
+from typing import TYPE_CHECKING, Any, final
 
 from ..errors import PathRefusedError, ReadOnlyError
 from ..fence import Guard, Owner, ReadOnlyGuard
-from .fingerprints import fingerprint
-from .hidden import hidden_attribute
 from .ownership import open_savepoint
 from .paths import ROOT, is_below, join, normalise, root_refused
-from .protocol import FileChanges, FileStat, Filesystem, GrepMatch
-from .relative import RelativeErrors, relative
+from .protocol import FileChanges, FileStat, Filesystem, GrepMatch, fingerprint
 from .search import search_names
-from .walk import FilesystemTree, require_directory
+from .search.walk import FilesystemTree, require_directory
+
+# What is said when a view does not have a method of the filesystem behind it.
+
+
+_MISSING = object()
+
+
+def hidden_attribute(view: object, fs: Any, name: str) -> AttributeError:
+    """The error for a name that a view does not have; one that its filesystem has is explained."""
+    kind = type(view).__name__
+    if name.startswith("_") or getattr_static(fs, name, _MISSING) is _MISSING:
+        return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=view)
+    own = type(fs).__name__
+    return AttributeError(
+        f"{own}.{name} cannot be used here: this view ({kind}) has the methods of Filesystem alone, because it could "
+        f"not guard what others write. Make {name} a function that takes a Filesystem, or bind an object of its own "
+        "for it, which is then neither fenced nor undone.",
+        name=name,
+        obj=view,
+    )
+
+
+# Paths as somebody sees them for whom a directory is the root.
+
+
+def relative(path: str, base: str) -> str:
+    """A canonical path at or below `base`, from there on."""
+    if base == ROOT:
+        return path
+    return ROOT if path == base else path[len(base) + 1 :]
+
+
+@final
+class RelativeErrors:
+    """To be entered around what is asked of the filesystem that the directory is in: errors name paths from there on.
+
+    Holds nothing else, and may be entered any number of times.
+    """
+
+    __slots__ = ("_base",)
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError) and isinstance(error.filename, str) and is_below(error.filename, self._base):
+            error.filename = relative(error.filename, self._base)
 
 
 class GuardedFilesystem:
@@ -410,6 +458,3 @@ def _all(changes: FileChanges) -> Iterator[str]:
     yield from changes.added
     yield from changes.changed
     yield from changes.removed
-
-
-__all__ = ["GuardedFilesystem", "ReadOnlyFilesystem", "SubFilesystem"]

@@ -12,9 +12,8 @@ from ..errors import (
     VisibilityExpansionRequired,
 )
 from ..session import SessionProtocol
-from .annotations import ToolAnnotations
 from .changes import Changes, SliceDelta
-from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, RecordedError, ToolInvoked
 from .function_tool import FunctionTool
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
@@ -33,7 +32,6 @@ from .prompt import Prompt
 from .prompt_resources import PromptResources
 from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
 from .read_before_write import ReadBeforeWritePolicy, SeenFiles
-from .recorded_error import RecordedError
 from .render import RenderedPrompt
 from .section import Section
 from .structured import StructuredOutput
@@ -41,7 +39,7 @@ from .template import PromptTemplate
 from .tool import Tool
 from .tool_context import ToolContext
 from .tool_decorator import tool
-from .tool_example import ToolExample
+from .tool_metadata import ToolAnnotations, ToolExample
 from .tool_result import ToolRenderableResult, ToolResult
 from .tree import BoundTool
 from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility

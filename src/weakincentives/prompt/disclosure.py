@@ -8,9 +8,9 @@ from typing import Protocol, cast, runtime_checkable
 
 from ..errors import VisibilityExpansionRequired
 from ..results import ToolResult
-from .annotations import ToolAnnotations
 from .tool import Tool
 from .tool_context import ToolContext
+from .tool_metadata import ToolAnnotations
 from .tree import BoundTool
 
 

@@ -7,13 +7,66 @@ from time import time
 from typing import Any, ClassVar, Literal, final
 
 from ..budget import TokenUsage
+from ..masking import MAX_LEAVING_CHARS, redact, visible
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import SlicePolicy
 from . import event_ids
 from .changes import NO_CHANGES, Changes
 from .event_ids import event_id_of, new_event_id, next_number
-from .recorded_error import RecordedError
+
+# An exception as the log keeps it: text alone, so that a crashed call keeps none of its objects alive.
+
+
+MAX_ERROR_CHARS = 8 * 1024
+"""How much of an exception's text the log keeps: some exceptions carry a whole file."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordedError:
+    """What is kept of an exception once its call is over. It holds no exception, no traceback and no frame.
+
+    Attributes:
+        type_name: the class of the exception, with its module unless it is built in.
+        text: what the exception said with credentials masked and hidden characters marked, cut when it is very long.
+        trace: the formatted traceback, masked, marked and cut likewise. Empty for expected failures
+            (`ToolError`) and for exceptions that were never raised.
+
+    >>> str(RecordedError.of(LookupError("no such order")))
+    'no such order'
+    """
+
+    type_name: str
+    text: str
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException, trace: str = "") -> RecordedError:
+        """The record of an exception; `trace` is for whoever formatted it while the exception was there."""
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return cls(f"{module}{kind.__qualname__}", masked_text(error)[:MAX_ERROR_CHARS], trace)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def text_of(value: object) -> str:
+    """What an exception says, or another object of a user's class; nothing when that fails."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - its class is somebody else's code
+        return ""
+
+
+def masked_text(error: BaseException) -> str:
+    """What an exception says, with credentials masked and hidden characters marked: it is read in terminals.
+
+    Masked before it is shortened, since a cut may hide what a credential is recognised by.
+    """
+    return visible(redact(text_of(error)[:MAX_LEAVING_CHARS]))
+
 
 Outcome = Literal[
     "succeeded",
@@ -287,14 +340,3 @@ class PromptExecuted:
     duration: float = 0.0
     timestamp: float = field(default_factory=time)
     event_id: str = field(default_factory=new_event_id)
-
-
-__all__ = [
-    "CallsUndone",
-    "Outcome",
-    "PromptExecuted",
-    "PromptRendered",
-    "ToolInvoked",
-    "link_event",
-    "tool_invoked",
-]

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar, cast, final, get_args, get_ori
 from ..results import ToolResult
 from ..signatures import annotations_of, signature_of
 from .tool_context import ToolContext
-from .typeforms import plain
+from .type_forms import plain
 
 ParamsT_contra = TypeVar("ParamsT_contra", contravariant=True)
 ParamsT = TypeVar("ParamsT")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Unpack
 
-from .generic import ParamsT
 from .placeholders import Body
 from .section import Section, SectionOptions
 from .tool import Tool
+from .type_forms import ParamsT
 
 
 class MarkdownSection(Section[ParamsT]):

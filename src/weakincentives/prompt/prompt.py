@@ -9,10 +9,8 @@ from typing import Any, Generic, TypeVar, cast, final, overload
 
 from ..errors import PromptError, PromptRenderError, PromptValidationError
 from ..session.protocols import SessionProtocol
-from .generic import OutputT
 from .overrides.apply import apply
-from .overrides.descriptor import PromptDescriptor, describe
-from .overrides.store import PromptOverridesStore
+from .overrides.store import PromptDescriptor, PromptOverridesStore, describe
 from .placeholders import dotted
 from .policy import ToolPolicy
 from .prompt_resources import Bindings, PromptResources, as_bindings, merged
@@ -22,6 +20,7 @@ from .structured import StructuredOutput
 from .template import PromptTemplate, checked_sections
 from .tool import Tool
 from .tree import Tree, lay_out
+from .type_forms import OutputT
 from .visibility import VisibilityOverrides
 
 SectionT = TypeVar("SectionT", bound=Section[Any])

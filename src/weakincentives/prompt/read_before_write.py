@@ -10,9 +10,9 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from ..errors import PathRefusedError, PromptValidationError
 from ..filesystem import Filesystem
-from ..filesystem.fingerprints import fingerprint
 from ..filesystem.paths import join, normalise
-from ..filesystem.walk import FilesystemTree, walk_files
+from ..filesystem.protocol import fingerprint
+from ..filesystem.search.walk import FilesystemTree, walk_files
 from ..persistent_map import entries_of, with_entry
 from ..results import ToolResult
 from ..session import SessionProtocol

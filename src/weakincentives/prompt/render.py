@@ -8,15 +8,14 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from ..errors import PromptError, PromptRenderError
 from ..session.protocols import SessionProtocol
-from .conditions import Condition, takes_session
 from .disclosure import disclosure_tools, note
-from .generic import OutputT
 from .placeholders import Body
 from .policy import ToolPolicy
-from .section import fallback_params, has_own
+from .section import Condition, fallback_params, has_own, takes_session
 from .structured import StructuredOutput
 from .tool import Tool
 from .tree import BoundTool, Node, Tree
+from .type_forms import OutputT
 from .visibility import SectionVisibility, VisibilityOverrides
 
 T = TypeVar("T")

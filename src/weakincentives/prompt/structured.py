@@ -8,7 +8,7 @@ from typing import Any, Generic, final
 
 from ..errors import Failure, ParseError, PromptValidationError, SchemaError
 from ..serde import dump_json, parse, schema
-from .generic import OutputT
+from .type_forms import OutputT
 
 _FENCE = re.compile(r"\s*(`{3,})\s*([^`]*)")
 

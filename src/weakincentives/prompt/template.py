@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import PromptValidationError
-from .generic import OutputT, specialise
 from .policy import ToolPolicy
 from .prompt_resources import Bindings, as_bindings, merged
 from .section import Section
 from .structured import StructuredOutput
 from .tree import lay_out
+from .type_forms import OutputT, specialise
 
 _NS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){0,7}")
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")

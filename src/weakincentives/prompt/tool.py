@@ -10,7 +10,6 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
 
 from ..serde import parse, parser, schema
-from .annotations import ToolAnnotations
 from .handlers import AnyHandler, Call
 from .idempotency import IdempotencyConfig
 from .tool_checks import (
@@ -32,8 +31,8 @@ from .tool_checks import (
     field_names,
 )
 from .tool_context import ToolContext
-from .tool_example import ToolExample
-from .typeforms import type_name
+from .tool_metadata import ToolAnnotations, ToolExample
+from .type_forms import type_name
 
 ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")

@@ -11,18 +11,17 @@ from typing import Any, NoReturn, TypeVar, cast, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
-from ..durations import checked_seconds
+from ..clock import checked_seconds
 from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
 from ..serde import dump, parse
 from ..serde.schema import shared_schema
 from ..signatures import annotations_of
-from .annotations import ToolAnnotations
+from .canonical import unkeyable
 from .handlers import UNKNOWN, HandlerPlan, SignatureError, importable, read_handler, unwrap_awaitable
 from .idempotency import IdempotencyConfig
-from .key_types import unkeyable
-from .tool_example import ToolExample
-from .typeforms import assignable, fits, is_params_type, is_typed_dict, plain, type_name
+from .tool_metadata import ToolAnnotations, ToolExample
+from .type_forms import assignable, fits, is_params_type, is_typed_dict, plain, type_name
 
 NAME_PATTERN = re.compile(r"[a-z0-9_-]{1,64}")
 MAX_DESCRIPTION = 200

@@ -11,9 +11,8 @@ from ..errors import (
 )
 from ..types import Closeable, PostConstruct, Snapshotable
 from .binding import Binding, Provider, Resolver, Scope
-from .context import ResourceContext
+from .context import ResourceContext, ToolScope
 from .registry import ResourceRegistry
-from .tool_scope import ToolScope
 
 __all__ = [
     "Binding",

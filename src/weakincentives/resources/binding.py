@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, final, overload
 
-from .forms import name_of, require_instance, require_type
+from .type_checks import name_of, require_instance, require_type
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast, final, overload
 from ..errors import DuplicateBindingError, ResourcesClosedError, UnboundResourceError
 from .binding import Binding, Given
 from .context import ResourceContext
-from .forms import name_of, require_type, unbound_text
 from .resolution import MISSING
+from .type_checks import name_of, require_type, unbound_text
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -11,12 +11,11 @@ from inspect import isawaitable, iscoroutine
 from typing import Any, TypeVar, final
 
 from ..errors import ProviderError, ResourceError, ResourceScopeError, UnboundResourceError
+from ..event_loop import running_loop
 from ..interrupts import current_shield, shielded
-from ..kept_loop import running_loop
 from .binding import Binding, Scope
-from .build import Build, current_build, refuse_deadlock, refuse_repeat, runs_on, set_current
-from .forms import fits, name_of, own_methods, unbound_text
-from .lifetime import Lifetime, Owned, end
+from .lifetime import Build, Lifetime, Owned, current_build, end, refuse_deadlock, refuse_repeat, runs_on, set_current
+from .type_checks import fits, name_of, own_methods, unbound_text
 from .waiting import Awaiting, Blocking, Waiting, block_on, drop
 
 T = TypeVar("T")

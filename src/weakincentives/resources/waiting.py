@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, final
 
 from ..errors import ResourceError
+from ..event_loop import EventLoop, KeptLoop, await_on, is_gone, run_on, running_loop
 from ..interrupts import wait_until_done
-from ..kept_loop import EventLoop, KeptLoop, await_on, is_gone, run_on, running_loop
 
 T = TypeVar("T")
 

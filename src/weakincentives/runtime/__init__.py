@@ -1,5 +1,7 @@
 """What runs a tool call, and the names of its surroundings under one roof."""
 
+from typing import TYPE_CHECKING, Any
+
 from ..errors import (
     BudgetExceededError,
     DeadlineExceededError,
@@ -25,16 +27,27 @@ from ..prompt.events import CallsUndone, Outcome, PromptExecuted, PromptRendered
 from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
-from .batch_progress import LoopProgress
-from .blocks import tool_transaction, transaction
+from .blocks import create_snapshot, release_snapshot, restore_snapshot, tool_transaction, transaction
 from .call import ToolCall, ToolReply
 from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
-from .loop import LoopResponse, MainLoop, MainLoopConfig
-from .loop_result import LoopResult, Retries
 from .redaction import redact
-from .snapshots import create_snapshot, release_snapshot, restore_snapshot
 from .tracker import PendingToolTracker
 from .transactions import CompositeSnapshot
+
+if TYPE_CHECKING:
+    from ..loop import LoopProgress, LoopResponse, LoopResult, MainLoop, MainLoopConfig, Retries
+
+_OF_THE_LOOP = frozenset({"LoopProgress", "LoopResponse", "LoopResult", "MainLoop", "MainLoopConfig", "Retries"})
+
+
+def __getattr__(name: str) -> Any:
+    """The loop lies above the runtime; the documents import it from here, so it is looked up when it is asked for."""
+    if name not in _OF_THE_LOOP:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .. import loop  # noqa: PLC0415 - importing it above would be a cycle
+
+    return getattr(loop, name)
+
 
 __all__ = [
     "BudgetExceededError",

@@ -6,6 +6,7 @@ When a reducer, a policy or `render` fails or takes too long, the call has faile
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from ..crash_log import log_crash
 from ..prompt.policy import notify_policies
@@ -14,10 +15,28 @@ from ..session import Session
 from .call import KEPT, Admitted, Ran
 from .contexts import CallContext
 from .invoke import internal_error, interrupted
-from .reply import reply_text
+from .limits import Steps
 from .run import Run
-from .steps import Steps
 from .waiting import OutOfTime
+
+# What the model reads of a result: rendered, noted, capped.
+
+
+_TELL_REPEATS = 3
+
+
+def reply_text(admitted: Admitted, result: ToolResult[Any], run: Run) -> str:
+    """Message and value, at most as long as the tool allows; from the third identical call on a note says so."""
+    text = result.render()
+    if type(text) is not str:
+        raise TypeError(f"the message of a ToolResult must be a str, got {type(text).__name__}")
+    request, tool, repeats, _ = admitted
+    if len(text) > tool.max_result_chars:
+        text = run.cuts.capped(request.call.id, text, tool.max_result_chars)
+    if repeats >= _TELL_REPEATS:
+        text = f"{text}\n[This is call number {repeats} in a row with the same arguments.]"
+    return text
+
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +91,3 @@ def stopped(error: BaseException, ran: Ran) -> Ran:
     if ran.outcome in KEPT:
         return interrupted(error)
     return ran if ran.raises is not None else ran._replace(raises=error)
-
-
-__all__ = ["accept", "accept_now", "broken", "stopped", "too_long"]

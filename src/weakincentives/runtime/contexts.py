@@ -14,9 +14,9 @@ from ..prompt.tool_context import ToolContext
 from ..resources import ToolScope
 from ..session import Session
 from .call import Request
-from .call_resources import CallResources
 from .handler_watch import HandlerWatch
-from .ledger.held import Held
+from .ledger.leases import Held
+from .participants import CallResources
 from .run import Run
 
 

@@ -3,16 +3,16 @@
     model -- ToolCall --> Request --> Screened --> Admitted --> Ran --> ToolReply --> model
                parse       screen       gate        invoke    settle
 
-1. parse    (parse.py)         look up the tool, check the arguments; nothing is touched
-2. screen   (gate.py)          repetitions, the deadline, the budget; nothing is touched
+1. parse    (admission.py)     look up the tool, check the arguments; nothing is touched
+2. screen   (admission.py)     repetitions, the deadline, the budget; nothing is touched
 3. open     (transactions.py)  wait for the session and the files, remember everything
-4. gate     (gate.py)          the policies, which see what the handler will see
-5. claim    (once.py)          idempotent tools alone: what happened before is answered, not repeated
+4. gate     (admission.py)     the policies, which see what the handler will see
+5. claim    (idempotent.py)    idempotent tools alone: what happened before is answered, not repeated
 6. invoke   (invoke.py)        the handler, within its limits; its errors become results here
-7. record   (once.py)          idempotent tools alone: it happened, it did not, or the outcome is unknown
-8. settle   (settle.py)        route the value, tell the policies, keep or undo, tell subscribers, undo if one of
+7. record   (idempotent.py)    idempotent tools alone: it happened, it did not, or the outcome is unknown
+8. settle   (finish.py)        route the value, tell the policies, keep or undo, tell subscribers, undo if one of
                                them failed, record the event with the final outcome, answer
-   conclude (settle.py)        the same end for a call that was not admitted
+   conclude (finish.py)        the same end for a call that was not admitted
 
 Read-only tools overlap: they share the locks while their handlers run and begin to write, in the model's order,
 only when they are settled.
@@ -23,14 +23,13 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ..prompt.policy import may_overlap
+from .admission import gate, parse, screen
 from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import gate, screen
+from .finish import abort, conclude, conclude_now, settle
+from .idempotent import Once
 from .invoke import invoke, start, too_late, unopened
-from .once import Once
-from .parse import parse
 from .run import Run
-from .settle import abort, conclude, conclude_now, settle
 from .transactions import Savepoint
 from .waiting import OutOfTime, Waiting
 

@@ -9,13 +9,8 @@ from typing import Any, cast
 
 from ..crash_log import log_crash
 from ..deadlines import Deadline
-from ..errors import (
-    DeadlineExceededError,
-    PromptEvaluationError,
-    ToolError,
-    VisibilityExpansionRequired,
-)
-from ..kept_loop import thread_loop
+from ..errors import DeadlineExceededError, PromptEvaluationError, ToolError, VisibilityExpansionRequired
+from ..event_loop import thread_loop
 from ..prompt.events import Outcome
 from ..prompt.handlers import Call, read_handler
 from ..prompt.tool import Tool

@@ -4,18 +4,77 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import methodcaller
-from typing import Any
+from typing import Any, final
 
 from ..crash_log import log_crash
 from ..errors import RollbackError
-from ..fence import Owner
-from ..filesystem import FileChanges
+from ..fence import Guard, Owner
+from ..filesystem import FileChanges, Filesystem, GuardedFilesystem
 from ..filesystem.ownership import open_savepoint
-from ..resources import ResourceContext
-from .call_resources import is_filesystem
+from ..resources import ResourceContext, ToolScope
 from .redaction import text_of
+
+# The resources of one call, as its handler sees them.
+
+
+_MISSING: Any = object()
+
+
+@final
+class CallResources:
+    """A tool scope whose filesystems are fenced: what a handler gets here writes nothing once its call is over."""
+
+    __slots__ = ("_guard", "_guarded", "_scope", "_shared")
+
+    def __init__(self, scope: ToolScope, guard: Guard, shared: ResourceContext) -> None:
+        self._shared = shared
+        self._scope = scope
+        self._guard = guard
+        self._guarded: dict[Any, Any] | None = None
+
+    def get(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
+        """The resource, built on first use; see `ResourceContext.get`."""
+        found = self._scope.get(resource_type) if default is _MISSING else self._scope.get(resource_type, default)
+        return self._fenced(resource_type, found)
+
+    async def aget(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
+        """Like `get`, for async code."""
+        if default is _MISSING:
+            return self._fenced(resource_type, await self._scope.aget(resource_type))
+        return self._fenced(resource_type, await self._scope.aget(resource_type, default))
+
+    def __contains__(self, resource_type: object, /) -> bool:
+        return resource_type in self._scope
+
+    def __repr__(self) -> str:
+        return repr(self._shared)
+
+    def _fenced(self, resource_type: Any, found: Any) -> Any:
+        if not is_filesystem(found.__class__):
+            return found
+        if self._guarded is None:
+            self._guarded = {}
+        guarded = self._guarded.get(resource_type)
+        if guarded is None:
+            guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)
+        return guarded
+
+
+def unfenced(resources: CallResources) -> tuple[ResourceContext, Guard]:
+    """What outlives the call, and the call's guard: for a transaction inside it, whose undo must pass the guard."""
+    return resources._shared, resources._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
+
+
+_OPERATIONS = tuple(name for name in vars(Filesystem) if not name.startswith("_"))
+
+
+@cache
+def is_filesystem(kind: type[Any]) -> bool:
+    """Whether objects of a class are filesystems, by what they can do and not by their name."""
+    return all(hasattr(kind, name) for name in _OPERATIONS)
+
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +211,3 @@ def file_changes(parts: Parts, log_extra: LogExtra) -> FileChanges | None:
                 (*found.added, *changed.added), (*found.changed, *changed.changed), (*found.removed, *changed.removed)
             )  # fmt: skip
     return found
-
-
-__all__ = [
-    "LogExtra", "Parts", "file_changes", "files_behind", "release_parts", "restore_all", "savepoints_of", "snapshots_of"
-]  # fmt: skip

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
-from ..weak_table import WeakTable
+from ..interrupts import WeakTable
 
 try:  # several times as quick as the public function, which raises where none runs
     from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]

@@ -6,7 +6,7 @@ import traceback
 
 from ..errors import ToolError, VisibilityExpansionRequired
 from ..masking import redact, visible
-from ..prompt.recorded_error import RecordedError, text_of
+from ..prompt.events import RecordedError, text_of
 
 MAX_TRACE_CHARS = 16 * 1024
 """How much of a formatted traceback the log keeps: the beginning and, most of it, the end."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from ..budget import BudgetTracker
+from ..budget import BudgetTracker, counted_in
 from ..clock import Clock
 from ..deadlines import Deadline
 from ..errors import StaleCallError
+from ..event_loop import EventLoop
 from ..fence import ReadOnlyGuard
-from ..kept_loop import EventLoop
 from ..prompt.tree import BoundTool
-from ..resources import ResourceContext
+from ..resources import ResourceContext, Scope
 from ..run_context import Heartbeat, RunContext
 from ..session import Session
 from ..session.savepoints import unowned_recorder
 from .call import Refused
 from .call_memory import CallMemory
-from .cuts import CutResults
-from .ledger.default import session_ledger
+from .ledger.memory import session_ledger
 from .ledger.protocol import Ledger
 from .locks import CallLock
 from .transactions import Savepoint, locks_of
+from .truncation import CutResults
 
 
 @final
@@ -117,4 +117,17 @@ class Run:
         return self._ledger
 
 
-__all__ = ["Run"]
+# The tracker of a run that is bound as a resource, beside or instead of one that was passed.
+
+
+def has_bound_tracker(resources: ResourceContext) -> bool:
+    """Whether a `BudgetTracker` is bound for the whole run; one for each call, or each use, counts only for itself."""
+    binding = resources.root.bindings.get(BudgetTracker)
+    return binding is not None and binding.scope is Scope.SINGLETON
+
+
+def count_in(run: Run, bound: BudgetTracker) -> None:
+    """Have the bound tracker count and stop from now on, together with the one that was passed."""
+    run.budget_tracker = tracker = counted_in(None, run.budget_tracker, bound)
+    given = (run.deadline, None if tracker is None else tracker.deadline)
+    run.deadline = min((each for each in given if each is not None), key=lambda each: each.expires_at, default=None)

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, cast, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
-from ..prompt.annotations import ToolAnnotations
 from ..prompt.policy import ToolPolicy, may_overlap
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
+from ..prompt.tool_metadata import ToolAnnotations
 from ..prompt.tree import BoundTool
 from ..resources import ResourceRegistry
 from ..resources.waiting import block_on
@@ -18,12 +18,11 @@ from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from ..signals import shielded_run
-from .budgets import count_in, has_bound_tracker
+from .admission import gate, screen
 from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
 from .contexts import call_context
-from .gate import gate, screen
-from .run import Run
-from .settle import abort, conclude_now, settle
+from .finish import abort, conclude_now, settle
+from .run import Run, count_in, has_bound_tracker
 from .transactions import Resources, Savepoint, context_of
 from .waiting import BLOCKING
 

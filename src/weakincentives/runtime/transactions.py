@@ -11,18 +11,20 @@ from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.prompt_resources import PromptResources
 from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session, Snapshot
-from ..session.savepoints import (
-    changes_in,
-    close_savepoint,
-    is_untouched,
-    open_savepoint,
-    snapshot_at,
-    undo_savepoint,
-)
+from ..session.savepoints import changes_in, close_savepoint, is_untouched, open_savepoint, snapshot_at, undo_savepoint
 from ..session.session import guard_of, root_of
-from .call_resources import CallResources, unfenced
 from .locks import CallLock, Holding, in_order, lock_of
-from .participants import LogExtra, Parts, file_changes, files_behind, release_parts, restore_all, savepoints_of
+from .participants import (
+    CallResources,
+    LogExtra,
+    Parts,
+    file_changes,
+    files_behind,
+    release_parts,
+    restore_all,
+    savepoints_of,
+    unfenced,
+)
 
 Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
 """Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""

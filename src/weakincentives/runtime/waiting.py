@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from ..deadlines import Deadline
+from ..event_loop import EventLoop, KeptLoop, outcome_of, running_loop, thread_loop, with_home
 from ..interrupts import MAIN, OTHER, Shield, unshielded, wait_until_done
-from ..kept_loop import EventLoop, KeptLoop, outcome_of, running_loop, thread_loop, with_home
 from ..prompt.events import Outcome
 from .locks import LockTimeout
 from .processes import POOL, Answer, Job
@@ -326,7 +326,28 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
+# Running a coroutine that never suspends, so that what is written once as `async` serves plain code too.
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, without an event loop; RuntimeError when it waits for something after all."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError("A blocking call tried to suspend.")
+
+
 __all__ = [
-    "AWAITING", "AWAITING_ELSEWHERE", "BLOCKING", "BLOCKING_ELSEWHERE", "UNINTERRUPTED", "GetLoop", "Limits",
-    "OutOfTime", "Waiting"
-]  # fmt: skip
+    "AWAITING",
+    "AWAITING_ELSEWHERE",
+    "BLOCKING",
+    "BLOCKING_ELSEWHERE",
+    "GetLoop",
+    "Limits",
+    "OutOfTime",
+    "UNINTERRUPTED",
+    "Waiting",
+    "drive",
+]

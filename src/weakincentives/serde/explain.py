@@ -13,10 +13,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from ..errors import Failure, ParseError
-from .adapters import adapter
-from .nodes import Nodes, below, branches
-from .schema import shared_schema
+from .schema import Nodes, below, branches, shared_schema
 from .secret_fields import SecretFields, has_secrets
+from .type_adapters import adapter
 
 _MAX_DETAILS = 20
 _MAX_ERRORS = 1000  # above this, listing them costs seconds and gigabytes

@@ -15,8 +15,7 @@ from pydantic_core import from_json
 
 from ..errors import SchemaError
 from ..masking import MASK, leaving
-from .nodes import Nodes, below, branches
-from .schema import shared_schema
+from .schema import Nodes, below, branches, shared_schema
 
 _LEAST = 4
 """Shorter values are not looked for in texts: a mask in the place of every `1` would say what they are."""

@@ -1,12 +1,6 @@
 """Sessions: state by type, changed by events, that can be taken back."""
 
-from ..errors import (
-    DispatchError,
-    ReducerError,
-    SessionError,
-    SessionFormatError,
-    SnapshotError,
-)
+from ..errors import DispatchError, ReducerError, SessionError, SessionFormatError, SnapshotError
 from .encoding import OpaqueValue
 from .events import Dispatcher, DispatchResult, EventHandler, InProcessDispatcher, SlicePolicy
 from .operations import Append, Clear, Extend, Replace, SliceOp

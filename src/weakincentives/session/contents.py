@@ -11,15 +11,64 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from threading import RLock, get_ident
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from ..errors import SessionError
+from ..errors import ReducerError, SessionError
 from ..fence import Owner, current_owner
 from .events import SlicePolicy, own_policy
-from .plans import Plan, Step
+from .operations import apply
 from .snapshots import NO_LOGS, NO_NOTES, NO_SLICES, Logged, Logs, Notes, Slices
 from .vector import EMPTY, Vector
-from .writes import NOBODY, POLICIES, Content, Mark, Transform, Write, compacted, is_log_slice
+from .write_log import NOBODY, POLICIES, Content, Mark, Transform, Write, compacted, is_log_slice
+
+# What recording an event does to the slices: which reducers run, and what one of them makes of a slice.
+
+
+AnyReducer = Callable[[Vector[Any], Any], object]
+
+
+class Step(NamedTuple):
+    """One reducer to run for an event, and the slice it reduces."""
+
+    slice_type: type[Any]
+    reducer: AnyReducer
+
+
+class Plan(NamedTuple):
+    """What recording an event of one type does; worked out once, until something is registered."""
+
+    appends: bool
+    is_log: bool
+    steps: tuple[tuple[Step, bool], ...]
+    is_pending: bool
+    """Whether it is a LOG only because of a call that may still be undone."""
+
+
+def with_step(step: Step, steps: tuple[Step, ...] | None) -> tuple[Step, ...]:
+    """The steps of an event with one more; an equal one is replaced where it stands."""
+    if steps is None or step not in steps:
+        return (*(steps or ()), step)
+    return tuple(step if known == step else known for known in steps)
+
+
+def reduced(step: Step, content: Vector[Any], event: object, append_only: bool) -> Vector[Any]:
+    """The slice's content after the event; `ReducerError` when the reducer raises."""
+    slice_type, reducer = step
+    try:
+        return apply(reducer(content, event), content, slice_type, append_only=append_only)
+    except Exception as error:
+        text = str(error).encode("ascii", "backslashreplace").decode()
+        raise ReducerError(
+            f"The reducer of {slice_type.__qualname__} for {type(event).__qualname__} raised "
+            f"{type(error).__qualname__}: {text}. Nothing of this dispatch was applied."
+        ) from error
+
+
+def repeated(step: Step, event: object, content: Vector[Any]) -> Vector[Any]:
+    """The same once more, on the content as it is without what an undo took away; raises what the reducer raises."""
+    slice_type, reducer = step
+    return apply(reducer(content, event), content, slice_type, append_only=False)
+
 
 T = TypeVar("T")
 
@@ -160,6 +209,3 @@ class Contents:
             raise SessionError(
                 "A reducer or predicate wrote to its session. They are pure: return an operation instead."
             )
-
-
-__all__ = ["COMPACT_AT", "Contents"]

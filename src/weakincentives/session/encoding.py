@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, cast, final
 from uuid import UUID
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretBytes, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError
 
@@ -39,6 +39,23 @@ class OpaqueValue:
 def type_name(cls: type[object]) -> str:
     """How a class is named in saved text."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+_MOVED: Mapping[str, str] = {
+    "weakincentives.contrib.evaluation.protocol": "weakincentives.contrib.code.protocol",
+    "weakincentives.contrib.evaluation.tool": "weakincentives.contrib.code.tool",
+    "weakincentives.contrib.tools.digest.digest": "weakincentives.contrib.digest.digest",
+    "weakincentives.contrib.tools.planning.changes": "weakincentives.contrib.planning.changes",
+    "weakincentives.contrib.tools.planning.plan": "weakincentives.contrib.planning.plan",
+    "weakincentives.runtime.cuts": "weakincentives.runtime.truncation",
+}
+"""Modules that text saved by 0.1 names, and where their classes are now. Sessions and ledgers outlive releases."""
+
+
+def present_name(name: str) -> str:
+    """The name that a class has today, for one that an earlier release wrote down."""
+    module, colon, path = name.partition(":")
+    return f"{_MOVED.get(module, module)}{colon}{path}"
 
 
 def class_of(value: object) -> type[object]:
@@ -195,15 +212,42 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
-__all__ = [
-    "PLAIN_TYPES",
-    "Encoded",
-    "OpaqueValue",
-    "adapter_of",
-    "class_of",
-    "decode",
-    "encode",
-    "parts_of",
-    "type_name",
-    "with_parts",
-]
+# Values with `Secret` fields: what is saved of them has marks in the place of the secrets.
+
+
+_STARS = "**********"
+"""What pydantic writes for a secret: only this comes back as it was."""
+
+
+def encode_masked(value: Any) -> Encoded:
+    """`encode`, with secrets masked: they do not come back, everything else does.
+
+    A model may say how its secrets are written as JSON; they are masked all the same.
+    """
+    return encode(masked(value))
+
+
+def masked(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """The value itself when there is no secret in it, else a copy in which each is a secret made of stars.
+
+    A secret that is neither text nor bytes stays: there is no mark of its type, and pydantic writes it as stars, which
+    do not come back, so that saving it is refused.
+
+    >>> from pydantic import SecretStr
+    >>> masked({"user": "amy", "pin": SecretStr("1234")})["pin"].get_secret_value()
+    '**********'
+    """
+    kind: Any = class_of(value)
+    if hasattr(kind, "get_secret_value"):
+        return _masked_secret(kind, value)
+    parts = None if id(value) in above else parts_of(value)
+    if not parts:
+        return value
+    made = {key: masked(part, (*above, id(value))) for key, part in parts.items()}
+    return with_parts(value, made) if any(made[key] is not part for key, part in parts.items()) else value
+
+
+def _masked_secret(kind: Any, value: Any) -> Any:
+    if isinstance(value, SecretBytes):
+        return kind(_STARS.encode())
+    return kind(_STARS) if isinstance(value.get_secret_value(), str) else value

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..fence import Owner
-from .core import Core
-from .events import SlicePolicy
+from .events import SlicePolicy, SubscriptionLog
 from .session import Session
 from .snapshots import SliceChange, Snapshot
-from .subscriptions import SubscriptionLog
+from .state import Core
 from .vector import EMPTY, Vector
-from .writes import (
+from .write_log import (
     INITIAL,
     POLICIES,
     STATE,

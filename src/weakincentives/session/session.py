@@ -11,15 +11,75 @@ from weakref import WeakValueDictionary
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import SessionError
 from ..fence import Guard
-from .core import Core
-from .events import Dispatcher, DispatchResult, InProcessDispatcher
-from .guards import BothGuards, GuardedDispatcher
-from .persist import OnOpaque, dump_session, load_session
+from .events import Dispatcher, DispatchResult, EventHandler, InProcessDispatcher, SubscriptionLog
 from .reducers import MethodReducer, initial_state, reducer_methods
+from .saved import OnOpaque, dump_session, load_session
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
-from .subscriptions import SubscriptionLog
+from .state import Core
 from .vector import Vector
+
+# Guarded handles: what makes every write through them happen inside a guard.
+
+
+E = TypeVar("E")
+
+
+@final
+class BothGuards:
+    """Two guards as one: a handle made from a guarded handle stays inside the first guard too."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: Guard, inner: Guard) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __enter__(self) -> None:
+        self._outer.__enter__()
+        try:
+            self._inner.__enter__()
+        except BaseException:
+            self._outer.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._inner.__exit__(None, None, None)
+        finally:
+            self._outer.__exit__(None, None, None)
+
+
+@final
+class GuardedDispatcher:
+    """A dispatcher that asks a guard first. The guard is not held while subscribers run.
+
+    Who subscribes or unsubscribes here inside a call has that undone when the call is.
+    """
+
+    __slots__ = ("_dispatcher", "_guard", "_subscriptions")
+
+    def __init__(self, dispatcher: Dispatcher, subscriptions: SubscriptionLog, guard: Guard) -> None:
+        self._dispatcher = dispatcher
+        self._subscriptions = subscriptions
+        self._guard = guard
+
+    def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> None:
+        """Subscribe, inside the guard."""
+        with self._guard:
+            self._subscriptions.subscribe(event_type, handler)
+
+    def unsubscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
+        """Unsubscribe, inside the guard."""
+        with self._guard:
+            return self._subscriptions.unsubscribe(event_type, handler)
+
+    def dispatch(self, event: object, /) -> DispatchResult:
+        """Tell the subscribers, if the guard allows it."""
+        with self._guard:
+            pass
+        return self._dispatcher.dispatch(event)
+
 
 T = TypeVar("T")
 
@@ -388,6 +448,3 @@ def root_of(session: Session) -> Session:
 def guard_of(session: Session) -> Guard | None:
     """What the writes of a handle happen in, or None for the owner's handle."""
     return session._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
-
-
-__all__ = ["Session", "guard_of", "root_of"]

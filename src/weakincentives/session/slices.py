@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, final
 
 from ..fence import Guard
-from .core import Core
 from .events import SlicePolicy
 from .operations import checked, checked_all
 from .reducers import Reducer
+from .state import Core
 from .vector import Vector
 
 T = TypeVar("T")

@@ -1,7 +1,9 @@
 """Fakes and contract suites for users' own tests, so that nobody needs to patch."""
 
 from .clock import FakeClock
-from .engine import (
+from .code_contract import EvalEscapes
+from .code_escapes import ESCAPES, ESCAPING_CODE
+from .contexts import (
     MadeContext,
     execute_tool,
     make_context,
@@ -10,11 +12,8 @@ from .engine import (
     make_vfs,
     transactional,
 )
-from .escapes import ESCAPES
-from .evaluation import EvalEscapes
-from .filesystem import FilesystemContract
-from .ledger import LedgerContract
-from .probes import ESCAPING_CODE
+from .filesystem_contract import FilesystemContract
+from .ledger_contract import LedgerContract
 from .scripted import ScriptedAdapter, Turn, call, call_raw, say
 
 __all__ = [

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Unpack, cast
 
-from ..adapters.core import LoopOptions, ProviderAdapter
-from ..adapters.exchange import ModelRequest, ModelTurn, StopReason
-from ..adapters.transcript import CallMessage
 from ..budget import TokenUsage
+from ..loop.adapter import LoopOptions, ProviderAdapter
+from ..loop.request import ModelRequest, ModelTurn, StopReason
+from ..runtime.messages import CallMessage
 from ..serde import dump_json
 
 

@@ -8,20 +8,20 @@ from typing import Any, TypeVar, Unpack
 
 from ...budget import Budget, BudgetTracker
 from ...deadlines import Deadline
-from ...kept_loop import run_to_end
+from ...event_loop import run_to_end
+from ...loop.adapter import LoopOptions, ProviderAdapter
+from ...loop.evaluation import new_key
+from ...loop.limits import Limits
+from ...loop.request import ModelRequest, ModelTurn
+from ...loop.response import PromptResponse
 from ...prompt.prompt import Prompt
 from ...run_context import Heartbeat, RunContext
 from ...runtime.call import ToolReply
+from ...runtime.messages import History, Message
+from ...runtime.progress import OnEvent
 from ...session import Session
-from ..core import LoopOptions, ProviderAdapter
-from ..exchange import ModelRequest, ModelTurn
-from ..inner_loop import new_key
-from ..limits import Limits
-from ..progress import OnEvent
-from ..response import PromptResponse
-from ..sdk import load
-from ..transcript import History, Message
-from .conversation import Conversation, Given
+from ..sdk_errors import load
+from .driver import Conversation, Given
 from .native import check_native_tools
 
 _LONGEST_TIMER = 2**31 - 1

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, final
 
+from ...loop.request import ToolSpec
 from ...runtime.call import ToolCall, ToolReply
-from ..tool_spec import ToolSpec
 
 SERVER = "wink"
 PREFIX = f"mcp__{SERVER}__"

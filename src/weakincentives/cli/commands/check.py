@@ -25,8 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Check everything; 1 when something is wrong."""
     from ...errors import PromptRenderError, WinkError  # noqa: PLC0415 - see `main.build_parser`
     from ..examples import tried  # noqa: PLC0415
-    from ..loading import load  # noqa: PLC0415
-    from ..prompts import prompt_and_session  # noqa: PLC0415
+    from ..loading import load, prompt_and_session  # noqa: PLC0415
     from ..requests import read_request  # noqa: PLC0415
 
     loaded = load(arguments.target)

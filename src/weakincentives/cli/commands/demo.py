@@ -14,7 +14,7 @@ from ..output import Subcommands, show, show_error
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from ..._demo.maintenance.play import OnEvent, Played
+    from ..._demo.play import OnEvent, Played
     from ..trace import Trace
 
 SUBJECTS = {
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_base_url(arguments.model, arguments.base_url)
     if arguments.subject != "maintenance":
         return _show(arguments.subject)
-    from ..traces import make_trace  # noqa: PLC0415 - see `main.build_parser`
+    from ..rich_trace import make_trace  # noqa: PLC0415 - see `main.build_parser`
 
     if arguments.svg:
         return _draw(arguments)
@@ -97,7 +97,8 @@ def _maintain(arguments: argparse.Namespace, trace: Trace, closing: Iterable[str
 
 def _job(model: str, base_url: str | None, stack: ExitStack) -> tuple[str, str, Callable[[OnEvent], Played]]:
     """What is shown with the model: small ones get an errand."""
-    from ..._demo import errand, maintenance  # noqa: PLC0415
+    from ..._demo import errand  # noqa: PLC0415
+    from ..._demo import play as maintenance  # noqa: PLC0415
     from ..models import make_adapter  # noqa: PLC0415
 
     title = f"WINK: {SUBJECTS['maintenance'].lower()}"

@@ -18,7 +18,7 @@ def register(subcommands: Subcommands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the digest. `WrongUseError` for a directory that is not there and for a senseless limit."""
-    from ...contrib.tools.digest import DigestConfig, build_digest  # noqa: PLC0415 - see `main.build_parser`
+    from ...contrib.digest import DigestConfig, build_digest  # noqa: PLC0415 - see `main.build_parser`
     from ...errors import PromptValidationError  # noqa: PLC0415
 
     try:

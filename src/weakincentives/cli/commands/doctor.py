@@ -14,7 +14,7 @@ from ..usage import existing_directory
 from .version import version_text
 
 if TYPE_CHECKING:
-    from ..finding import Finding
+    from ..machine import Finding
 
 _WIDTH = 78
 
@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings(directory: str) -> Iterator[Finding]:
-    from .. import installed, machine  # noqa: PLC0415 - see `main.build_parser`
+    from .. import machine  # noqa: PLC0415 - see `main.build_parser`
 
-    yield from installed.core()
-    yield from installed.extras()
-    yield from installed.keys()
+    yield from machine.core()
+    yield from machine.extras()
+    yield from machine.keys()
     yield from machine.programs()
     yield from machine.model()
     yield from machine.files(directory)

@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run it: the trace goes to stderr, the answer to stdout; 1 when there is no answer, or only a part of one."""
     from ..loading import load  # noqa: PLC0415 - see `main.build_parser`
     from ..requests import read_request  # noqa: PLC0415
+    from ..rich_trace import make_trace  # noqa: PLC0415
     from ..running import Running  # noqa: PLC0415
-    from ..traces import make_trace  # noqa: PLC0415
 
     loaded = load(arguments.target)
     request = read_request(arguments.request)

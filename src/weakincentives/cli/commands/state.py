@@ -14,7 +14,7 @@ from ..output import LogFormatter, Subcommands, show, show_json, shown_line
 from ..usage import FailedError, WrongUseError
 
 if TYPE_CHECKING:
-    from ...filesystem.kept_state import KeptState
+    from ...filesystem.disk.kept_state import KeptState
 
 
 def register(subcommands: Subcommands) -> None:
@@ -59,8 +59,8 @@ def _add_yes(action: argparse.ArgumentParser) -> None:
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Run it; `FailedError` when it cannot be done, `WrongUseError` when it names what is not there."""
-    from ...filesystem.frames import RejectedError  # noqa: PLC0415 - `wink --help` stays quick
-    from ...filesystem.state_admin import NotThereError, StateAdminError  # noqa: PLC0415
+    from ...filesystem.disk.frames import RejectedError  # noqa: PLC0415 - `wink --help` stays quick
+    from ...filesystem.disk.state_admin import NotThereError, StateAdminError  # noqa: PLC0415
 
     try:
         return run(arguments)
@@ -79,7 +79,7 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Print what is kept."""
-    from ...filesystem.state_admin import list_state  # noqa: PLC0415 - as above
+    from ...filesystem.disk.state_admin import list_state  # noqa: PLC0415 - as above
 
     found = list_state(arguments.state_dir, arguments.roots)
     if arguments.json:
@@ -158,7 +158,7 @@ def _as_json(state: KeptState) -> dict[str, object]:
 
 def run_clean(arguments: argparse.Namespace) -> int:
     """Have the folder as it was before a transaction that was left open; 1 when it is in use."""
-    from ...filesystem.state_admin import clean  # noqa: PLC0415 - as above
+    from ...filesystem.disk.state_admin import clean  # noqa: PLC0415 - as above
 
     handler = logging.StreamHandler()  # what was undone, and what was not and why
     handler.setLevel(logging.WARNING)
@@ -180,7 +180,7 @@ def run_clean(arguments: argparse.Namespace) -> int:
 
 def run_forget(arguments: argparse.Namespace) -> int:
     """Throw away what is kept; 1 when the folder is in use, or the answer is no."""
-    from ...filesystem.state_admin import find_entry, forget, losses  # noqa: PLC0415 - as above
+    from ...filesystem.disk.state_admin import find_entry, forget, losses  # noqa: PLC0415 - as above
 
     with find_entry(arguments.root, arguments.state_dir) as entry:
         path = shown_line(entry.record.path if entry.record is not None else entry.name)
@@ -198,8 +198,8 @@ def run_forget(arguments: argparse.Namespace) -> int:
 
 def run_import(arguments: argparse.Namespace) -> int:
     """Tell what version 1 left open, and undo it after a yes; 1 when it cannot be used, or the answer is no."""
-    from ...filesystem.old_state import old_transactions  # noqa: PLC0415 - as above
-    from ...filesystem.state_admin import StateAdminError  # noqa: PLC0415 - as above
+    from ...filesystem.disk.state_admin import StateAdminError  # noqa: PLC0415 - as above
+    from ...filesystem.disk.version_1 import old_transactions  # noqa: PLC0415 - as above
 
     if not Path(arguments.root).is_dir():
         raise WrongUseError(f"{arguments.root} is not a directory")
@@ -222,7 +222,7 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def run_rotate_key(arguments: argparse.Namespace) -> int:
     """Replace the key; 1 while it is still needed."""
-    from ...filesystem.state_admin import rotate_key  # noqa: PLC0415 - as above
+    from ...filesystem.disk.state_admin import rotate_key  # noqa: PLC0415 - as above
 
     dropped = rotate_key(arguments.state_dir)
     show(f"There is a new key. Copies that were kept (folders: {dropped}) are made again when they are needed.")

@@ -2,10 +2,9 @@
 
 from .diffs import unified
 from .edits import EditRefusedError, replaced
-from .export import export_files
-from .mounts import HostMount, copy_in
-from .originals import TrackedFilesystem, TrackedMemory
+from .mounts import HostMount, copy_in, export_files
 from .pages import Page, is_binary, read_page
+from .tracked import TrackedFilesystem, TrackedMemory
 
 __all__ = [
     "EditRefusedError",

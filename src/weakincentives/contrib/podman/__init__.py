@@ -1,8 +1,8 @@
 """What a suite that works in containers stands on."""
 
+from .backend import ContainerBackend
 from .container import Container
 from .image import DEFAULT_IMAGE, build_image, have_image
-from .runner import ContainerBackend
 from .spec import ContainerSpec
 
 __all__ = ["DEFAULT_IMAGE", "Container", "ContainerBackend", "ContainerSpec", "build_image", "have_image"]

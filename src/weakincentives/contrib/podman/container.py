@@ -15,13 +15,10 @@ from time import monotonic
 from typing import IO, Any, Final, final
 
 from ...errors import SandboxError
-from .boot import ARGUMENTS, program
 from .command import environment, explained, find_podman, podman, run
-from .folders import sweep_folders
-from .owners import LABEL, owner, sweep
-from .pipe import MAX_REQUEST, BrokenPipeline, Pipeline
-from .seccomp import profile_text
-from .spec import ContainerSpec
+from .leftovers import LABEL, owner, sweep, sweep_folders
+from .protocol import MAX_REQUEST, BrokenPipeline, Pipeline
+from .spec import ARGUMENTS, ContainerSpec, profile_text, program
 
 _log = logging.getLogger(__name__)
 

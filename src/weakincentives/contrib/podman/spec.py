@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
-from .boot import PYTHON
+from ...errors import SandboxError
+from ...filesystem import paths as reserved
 from .image import DEFAULT_IMAGE
+
+# How the container's process 1 gets its program: as text, over its input; nothing of the host is mounted for it.
+
+
+_MODULES: Final = ("reserved", "wire", "facts", "scratch", "ipc", "processes", "evaluation", "main")
+"""In the order in which they need one another."""
+
+_LOADER: Final = """\
+import json, sys, types
+read = open(0, 'rb', 0, closefd=False).read
+def exactly(count):
+    data = b''
+    while len(data) < count:
+        more = read(count - len(data))
+        if not more:
+            sys.exit(0)
+        data += more
+    return data
+told = json.loads(exactly(int.from_bytes(exactly(4), 'big')))
+sys.modules['inside'] = types.ModuleType('inside')
+for name, text in told['modules']:
+    made = sys.modules['inside.' + name] = types.ModuleType('inside.' + name)
+    made.__package__ = 'inside'
+    exec(compile(text, name, 'exec'), made.__dict__)
+sys.modules['inside.main'].main(told['paths'])
+"""
+
+PYTHON: Final = "python3"
+"""The container's process 1, whatever the image would start by itself."""
+
+ARGUMENTS: Final = ("-I", "-c", _LOADER)
+"""What it is started with: it waits for the message below."""
+
+
+def program(paths: Sequence[str]) -> bytes:
+    """The first message; `paths` are the places that the container reports on."""
+    folder = Path(__file__).parent / "inside"
+    files = {name: folder / f"{name}.py" for name in _MODULES}
+    files["reserved"] = Path(reserved.__file__)  # the one on the host imports from there
+    modules = [(name, file.read_text(encoding="utf-8")) for name, file in files.items()]
+    return json.dumps({"modules": modules, "paths": list(paths)}).encode()
+
 
 WORKSPACE = "/workspace"
 _WRITABLE = {WORKSPACE, "/tmp", "/dev/shm", "/dev/mqueue"}  # noqa: S108 - in the container
@@ -117,4 +163,65 @@ class ContainerSpec:
         return found
 
 
-__all__ = ["WORKSPACE", "ContainerSpec"]
+# Which system calls a container may make: what podman allows by default, less what nobody needs to build or compute.
+#
+# Podman's own profile lets every process make user namespaces and mount in them, which opens much of the kernel, and
+# open
+# sockets of kinds that no network namespace holds, such as those between a virtual machine and its host.
+
+
+PLACES: Final = ("/etc/containers/seccomp.json", "/usr/share/containers/seccomp.json")
+"""Where podman's profile is."""
+
+_REFUSED: Final = frozenset(
+    """
+    unshare setns mount umount umount2 pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
+    clone clone3 socket socketcall keyctl add_key request_key bpf perf_event_open userfaultfd ptrace process_vm_readv
+    process_vm_writev pidfd_getfd io_uring_setup io_uring_enter io_uring_register name_to_handle_at open_by_handle_at
+    kcmp chroot prlimit64
+    """.split()  # noqa: SIM905 - names to read
+)
+"""Taken out of what is allowed; `clone`, `socket` and `prlimit64` come back with conditions."""
+
+_NEW_NAMESPACES: Final = 0x7E020000
+_FAMILIES: Final = (1, 2, 10)
+"""Of sockets: local ones and those of a network namespace."""
+
+_NETLINK, _AUDIT = 16, 9
+
+
+def tightened(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile of podman's without what is refused, and for programs of this machine's kind only."""
+    rules: list[dict[str, Any]] = []
+    for rule in profile["syscalls"]:
+        names = [name for name in rule.get("names", ()) if name not in _REFUSED]
+        if names:
+            rules.append({**rule, "names": names})
+    rules.append(_allow("clone", _argument(0, "SCMP_CMP_MASKED_EQ", _NEW_NAMESPACES)))
+    rules += [_allow("socket", _argument(0, "SCMP_CMP_EQ", family)) for family in _FAMILIES]
+    rules.append(_allow("socket", _argument(0, "SCMP_CMP_EQ", _NETLINK), _argument(2, "SCMP_CMP_NE", _AUDIT)))
+    rules.append(_allow("prlimit64", _argument(0, "SCMP_CMP_EQ", 0)))  # of oneself, not of process 1
+    kinds: list[dict[str, Any]] = [{**kind, "subArchitectures": []} for kind in profile.get("archMap", ())]
+    return {**profile, "archMap": kinds, "syscalls": rules}
+
+
+def profile_text() -> str:
+    """The tightened profile, for podman; `SandboxError` when there is none to begin with."""
+    for place in PLACES:
+        if os.path.exists(place):  # noqa: PTH110 - a list of text
+            try:
+                return json.dumps(tightened(json.loads(Path(place).read_text(encoding="utf-8"))))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise SandboxError(f"{place} is no profile of system calls ({error}). Install podman again.") from error
+    raise SandboxError(
+        f"podman's profile of system calls is missing ({PLACES[-1]}). Install containers-common (Fedora) or "
+        "golang-github-containers-common (Debian, Ubuntu)."
+    )
+
+
+def _allow(name: str, *arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"names": [name], "action": "SCMP_ACT_ALLOW", "args": list(arguments)}
+
+
+def _argument(index: int, operation: str, value: int) -> dict[str, Any]:
+    return {"index": index, "value": value, "valueTwo": 0, "op": operation}

@@ -11,11 +11,11 @@ from typing import Any, Final, cast, final
 from ...errors import PromptValidationError, SandboxError
 from ...fence import Owner
 from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
+from ...filesystem.disk.locations import hides_state
 from ...filesystem.ownership import open_savepoint
-from ...filesystem.places import hides_state
 from .container import CLOSED, Container
-from .folders import make_folder, remove_folder
 from .inside.scratch import Bounds, over
+from .leftovers import make_folder, remove_folder
 
 AGENT: Final = (1000, 1000)
 """Whom a container runs as when this process is root; never root itself."""

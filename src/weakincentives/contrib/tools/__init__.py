@@ -1,7 +1,7 @@
 """Tool suites: each a section that brings instructions, tools, policies and resources together."""
 
-from .asteval import AstevalConfig, AstevalSection
-from .digest import (
+from ..asteval.section import AstevalConfig, AstevalSection
+from ..digest import (
     DigestConfig,
     DigestSource,
     Improve,
@@ -10,7 +10,7 @@ from .digest import (
     build_digest,
     refresh_digest,
 )
-from .planning import (
+from ..planning import (
     AddStep,
     Plan,
     PlanningConfig,
@@ -23,11 +23,10 @@ from .planning import (
     StepStatus,
     UpdateStep,
 )
-from .podman import PodmanSandboxSection
-from .podman_config import PodmanSandboxConfig
-from .python import PythonConfig, PythonSection
-from .vfs import VfsToolsSection
-from .vfs_config import HostMount, VfsConfig
+from ..podman.config import PodmanSandboxConfig
+from ..podman.section import PodmanSandboxSection
+from ..python.section import PythonConfig, PythonSection
+from ..vfs.section import HostMount, VfsConfig, VfsToolsSection
 
 __all__ = [
     "AddStep",

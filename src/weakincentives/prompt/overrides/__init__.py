@@ -1,9 +1,17 @@
 """Changing a prompt's words without changing its code."""
 
 from .apply import check, usable
-from .descriptor import PromptDescriptor, SectionDescriptor, ToolDescriptor
 from .local import LocalPromptOverridesStore
-from .store import Described, PromptOverride, PromptOverridesStore, SectionOverride, ToolOverride
+from .store import (
+    Described,
+    PromptDescriptor,
+    PromptOverride,
+    PromptOverridesStore,
+    SectionDescriptor,
+    SectionOverride,
+    ToolDescriptor,
+    ToolOverride,
+)
 
 __all__ = [
     "Described",

@@ -10,8 +10,7 @@ from ...errors import PromptValidationError
 from ..placeholders import Body
 from ..tool import Tool
 from ..tree import Tree
-from .descriptor import PromptDescriptor, SectionDescriptor, content_hash
-from .store import PromptOverride, SectionOverride, ToolOverride
+from .store import PromptDescriptor, PromptOverride, SectionDescriptor, SectionOverride, ToolOverride, content_hash
 
 logger = logging.getLogger(__name__)
 

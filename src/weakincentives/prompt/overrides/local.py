@@ -13,8 +13,7 @@ from ...errors import ParseError, PromptValidationError
 from ...private_files import create_private, make_private_directory, sync_to_disk
 from ...serde import dump_json, parse
 from .apply import check, usable, without_unedited
-from .descriptor import PromptDescriptor
-from .store import Described, PromptOverride, SectionOverride, ToolOverride
+from .store import Described, PromptDescriptor, PromptOverride, SectionOverride, ToolOverride
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 

@@ -1,12 +1,10 @@
 """The effect ledger: what happened once is not done again. See `protocol.Ledger` for the contract."""
 
-from .claims import Busy, Claim, Claimed, Conflict, Doubt, Replay
-from .effect import EffectId, LedgerEntry, State, ToolEffect
+from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect
 from .memory import EffectLedger
 from .postgres import PostgresEffectLedger
-from .protocol import Ledger
+from .protocol import Busy, Claim, Claimed, Conflict, Doubt, Ledger, Replay
 from .sqlite import SqliteEffectLedger
-from .values import StoredResult
 
 __all__ = [
     "Busy",

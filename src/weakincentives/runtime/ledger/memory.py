@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,13 +10,28 @@ from threading import Lock
 from typing import Any, final
 
 from ...clock import SYSTEM_CLOCK, Clock
+from ...interrupts import WeakTable
 from ...prompt.idempotency import params_hash as hash_of
 from ...results import ToolResult
-from .claims import ABANDONED, Busy, Claim, Claimed, Conflict, Doubt, Replay, is_same_tool, judge
-from .effect import EffectId, LedgerEntry, State, ToolEffect, lasting, storable
-from .protocol import DEFAULT_TTL
-from .refusals import in_the_way, lease_lost, of_another_tool, still_running
-from .values import StoredResult, pack
+from ...session import Session
+from ...session.session import root_of
+from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect, lasting, pack, storable
+from .protocol import (
+    ABANDONED,
+    DEFAULT_TTL,
+    Busy,
+    Claim,
+    Claimed,
+    Conflict,
+    Doubt,
+    Replay,
+    in_the_way,
+    is_same_tool,
+    judge,
+    lease_lost,
+    of_another_tool,
+    still_running,
+)
 
 _PRUNE_EVERY = 1024
 
@@ -281,4 +297,25 @@ class _Row:
     replay: Replay | None = None
 
 
-__all__ = ["EffectLedger"]
+# The ledger of those who gave none.
+
+
+logger = logging.getLogger(__name__)
+
+_lock = Lock()
+_ledgers: WeakTable[Session, EffectLedger] = WeakTable()
+
+
+def session_ledger(session: Session) -> EffectLedger:
+    """The in-memory ledger that lives as long as the session; a warning is logged when it is made."""
+    owner = root_of(session)
+    with _lock:
+        ledger = _ledgers.get(owner)
+        if ledger is None:
+            ledger = EffectLedger(clock=owner.clock)
+            _ledgers.put(owner, ledger)
+            logger.warning(
+                "A tool with an IdempotencyConfig was called without an effect_ledger, so effects are remembered in "
+                "memory, for this session alone. Pass effect_ledger=SqliteEffectLedger(path) to remember them."
+            )
+    return ledger

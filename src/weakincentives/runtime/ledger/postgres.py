@@ -11,7 +11,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any, TypeVar, final
 
-from ...durations import checked_seconds
+from ...clock import checked_seconds
 from ...errors import LedgerError
 from .rows import FORMER_ROWS, SCHEMA_VERSION, TABLE
 from .sql import SqlLedger, Work

@@ -3,12 +3,74 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from ...errors import LeaseLostError, LedgerError
 from ...results import ToolResult
-from .claims import Claim
-from .effect import EffectId, LedgerEntry, State, ToolEffect
-from .values import StoredResult
+from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect
+
+# What a claim may find, and the one rule that all ledgers judge by.
+
+
+class Claimed(NamedTuple):
+    """The call is the caller's: run it, then record with this token."""
+
+    token: int
+
+
+class Replay(NamedTuple):
+    """It happened before: answer with this."""
+
+    effect: ToolEffect
+
+
+class Conflict(NamedTuple):
+    """The key was used by another tool, or with other params."""
+
+    entry: LedgerEntry
+
+
+class Busy(NamedTuple):
+    """Somebody else is at it; at the latest when the lease runs out something changes."""
+
+    lease_left: float
+
+
+class Doubt(NamedTuple):
+    """Whether it happened is not known."""
+
+    entry: LedgerEntry
+
+
+Claim = Claimed | Replay | Conflict | Busy | Doubt
+
+Verdict = Literal["run", "replay", "conflict", "busy", "doubt", "abandoned"]
+
+ABANDONED = "the process that ran it ended or was paused for longer than its lease"
+
+
+def is_same_tool(of_row: str, tool_name: str) -> bool:
+    """Whether a row is the tool's; one without a name, recorded by hand, is any tool's."""
+    return of_row in ("", tool_name)
+
+
+def judge(state: State, expired: bool, same_call: bool, lease_left: float) -> Verdict:
+    """What a row means for a new claim. `expired` is the effect's, `lease_left` the running call's.
+
+    `same_call`: it is the same tool and, where that matters, it has the same params.
+
+    Only a remembered success can expire: what is started or unknown stays until somebody says how it ended.
+    """
+    if state == "succeeded" and expired:
+        return "run"
+    if not same_call:
+        return "conflict"
+    if state == "succeeded":
+        return "replay"
+    if state == "started":
+        return "busy" if lease_left > 0 else "abandoned"
+    return "doubt"
+
 
 DEFAULT_TTL = timedelta(hours=24)
 
@@ -151,4 +213,35 @@ class Ledger(Protocol):
         ...
 
 
-__all__ = ["DEFAULT_TTL", "Ledger"]
+# The errors that all ledgers raise alike.
+
+
+def lease_lost(effect_id: EffectId) -> LeaseLostError:
+    """For a token that is not the row's any more."""
+    return LeaseLostError(
+        f"The call {effect_id.text} is somebody else's now: its lease ran out and it was taken over or settled. "
+        "Call context.beat() more often, or give the tool a longer IdempotencyConfig(lease=...)."
+    )
+
+
+def still_running(entry: LedgerEntry) -> LedgerError:
+    """For settling a call that may yet end by itself."""
+    return LedgerError(
+        f"The call {entry.id.text} may still be running: its lease lasts for {entry.lease_left:.0f} s. "
+        "Wait until then, or force it if you are sure that its process is gone."
+    )
+
+
+def in_the_way(entry: LedgerEntry) -> LedgerError:
+    """For recording over a call that has not ended."""
+    return LedgerError(
+        f"The call {entry.id.text} is {entry.state}, so nothing can be recorded for it. Settle it with resolve()."
+    )
+
+
+def of_another_tool(entry: LedgerEntry, tool_name: str) -> LedgerError:
+    """For recording over the effect of another tool."""
+    return LedgerError(
+        f"The call {entry.id.text} is recorded for the tool {entry.tool_name}, so it cannot be recorded for "
+        f"{tool_name}. Use another key, or invalidate() the first one."
+    )

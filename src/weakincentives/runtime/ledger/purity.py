@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from ...errors import SchemaError
-from ...serde.adapters import adapter
+from ...serde.type_adapters import adapter
 
 _IMPURE = ("default_factory", "post_init")
 

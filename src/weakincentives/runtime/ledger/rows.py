@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from .claims import Busy, Claim, Conflict, Doubt, Replay, Verdict, is_same_tool, judge
-from .effect import EffectId, LedgerEntry, State, ToolEffect
-from .values import StoredResult
+from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect
+from .protocol import Busy, Claim, Conflict, Doubt, Replay, Verdict, is_same_tool, judge
 
 SCHEMA_VERSION = 2
 """2 added key_form. It has no default, so that a process of the release before, which may still have the table open,

@@ -12,12 +12,19 @@ from uuid import uuid4
 
 from ...prompt.idempotency import params_hash as hash_of
 from ...results import ToolResult
-from .claims import ABANDONED, Claim, Claimed, is_same_tool
-from .effect import EffectId, LedgerEntry, State, ToolEffect, lasting, storable
-from .protocol import DEFAULT_TTL
-from .refusals import in_the_way, lease_lost, of_another_tool, still_running
+from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect, lasting, pack, storable
+from .protocol import (
+    ABANDONED,
+    DEFAULT_TTL,
+    Claim,
+    Claimed,
+    in_the_way,
+    is_same_tool,
+    lease_lost,
+    of_another_tool,
+    still_running,
+)
 from .rows import COLUMNS, Row
-from .values import StoredResult, pack
 
 T = TypeVar("T")
 

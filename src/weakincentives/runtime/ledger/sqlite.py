@@ -11,12 +11,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, final
 
-from ...clock import SYSTEM_CLOCK, Clock
-from ...durations import checked_seconds
+from ...clock import SYSTEM_CLOCK, Clock, checked_seconds
 from ...errors import LedgerError
 from . import sqlite_file
 from .sql import SqlLedger, Work
-from .sqlite_queue import Queue
+from .sqlite_file import Queue
 
 T = TypeVar("T")
 

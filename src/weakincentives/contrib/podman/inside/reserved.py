@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ....filesystem.reserved import reserved
+from ....filesystem.paths import reserved
 
 __all__ = ["reserved"]

@@ -1,0 +1,273 @@
+"""What a project says of itself: the files that describe it, and how it is started."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import translate
+from typing import Any, NamedTuple, cast
+
+from ...filesystem import Filesystem
+from .scan import Entry
+
+# What a file is written in, by its name, or by its first bytes where the name does not say.
+
+
+BINARY = "binary"
+TEXT = "other text"
+
+_CODE = {
+    "Python": "py pyi pyx", "JavaScript": "js mjs cjs jsx", "TypeScript": "ts tsx mts cts", "Go": "go", "Rust": "rs",
+    "C": "c h", "C++": "cc cpp cxx hh hpp hxx", "C#": "cs", "Java": "java", "Kotlin": "kt kts", "Scala": "scala sc",
+    "Swift": "swift", "Objective-C": "m mm", "Ruby": "rb rake gemspec", "PHP": "php", "Perl": "pl pm", "R": "r",
+    "Lua": "lua", "Julia": "jl", "Haskell": "hs lhs", "OCaml": "ml mli", "Elixir": "ex exs", "Erlang": "erl hrl",
+    "Clojure": "clj cljs cljc edn", "F#": "fs fsx", "Dart": "dart", "Zig": "zig", "Nim": "nim", "Solidity": "sol",
+    "Groovy": "groovy gradle", "Shell": "sh bash zsh fish ksh", "PowerShell": "ps1 psm1", "Batch": "bat cmd",
+    "SQL": "sql", "Vue": "vue", "Svelte": "svelte", "Terraform": "tf tfvars", "Protocol Buffers": "proto",
+    "GraphQL": "graphql gql", "Assembly": "asm s", "Fortran": "f90 f95 f03 for", "Nix": "nix", "CMake": "cmake",
+    "Starlark": "bzl star",
+}  # fmt: skip
+_MARKUP = {
+    "Markdown": "md mdx markdown", "reStructuredText": "rst", "HTML": "html htm xhtml", "CSS": "css scss sass less",
+    "JSON": "json jsonl ndjson json5 geojson", "YAML": "yaml yml", "TOML": "toml", "XML": "xml xsd xsl svg plist",
+    "INI": "ini cfg conf properties editorconfig env", "CSV": "csv tsv", "LaTeX": "tex bib sty", "Text": "txt text log",
+    "Jupyter notebook": "ipynb", "lock file": "lock",
+}  # fmt: skip
+_BINARY = (
+    "png jpg jpeg gif webp bmp ico tif tiff psd pdf zip gz bz2 xz zst 7z rar tar tgz jar war whl egg so dll dylib exe "
+    "o a obj lib class pyc pyo pyd bin dat db sqlite sqlite3 woff woff2 ttf otf eot mp3 mp4 m4a wav ogg flac avi mov "
+    "mkv webm npy npz pkl pickle parquet arrow feather h5 hdf5 onnx pt pth safetensors gguf doc docx xls xlsx ppt pptx "
+    "odt ods wasm"
+)
+
+_BY_EXTENSION = {
+    **{extension: name for table in (_CODE, _MARKUP) for name, said in table.items() for extension in said.split()},
+    **dict.fromkeys(_BINARY.split(), BINARY),
+}
+_BY_NAME = {
+    "makefile": "Make", "gnumakefile": "Make", "dockerfile": "Dockerfile", "containerfile": "Dockerfile",
+    "cmakelists.txt": "CMake", "rakefile": "Ruby", "gemfile": "Ruby", "jenkinsfile": "Groovy", "justfile": "Just",
+    "build": "Starlark", "build.bazel": "Starlark", "workspace": "Starlark", "license": "Text", "copying": "Text",
+    "readme": "Text", "changelog": "Text", "go.mod": "Go", "go.sum": "lock file", "package-lock.json": "lock file",
+    ".gitignore": "INI", ".gitattributes": "INI", ".editorconfig": "INI", ".dockerignore": "INI", "py.typed": "Text",
+}  # fmt: skip
+_BY_INTERPRETER = {
+    "python": "Python", "node": "JavaScript", "deno": "TypeScript", "sh": "Shell", "bash": "Shell", "zsh": "Shell",
+    "dash": "Shell", "ksh": "Shell", "fish": "Shell", "ruby": "Ruby", "perl": "Perl", "php": "PHP", "lua": "Lua",
+    "rscript": "R", "make": "Make",
+}  # fmt: skip
+
+PROGRAMMING = frozenset(_CODE) | frozenset({"Make"})
+"""Languages that say what a project is made of; the others hold its data and its prose."""
+
+SNIFFED = 512
+"""How many bytes of a file with an unknown name are looked at."""
+
+_shebang = re.compile(rb"#!\s*(?:\S*/env\s+(?:-\S+\s+)*)?(?:\S*/)?([A-Za-z]+)").match
+
+
+def language_by_name(name: str) -> str | None:
+    """The language that a file's name gives away, or None.
+
+    >>> language_by_name("main.rs"), language_by_name("Makefile"), language_by_name("mystery")
+    ('Rust', 'Make', None)
+    """
+    name = name.lower()
+    known = _BY_NAME.get(name)
+    return known if known is not None else _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
+
+
+def language_by_content(head: bytes) -> str:
+    r"""The language that the beginning of a file gives away; text or binary when it gives away no more.
+
+    >>> language_by_content(b"#!/usr/bin/env python3"), language_by_content(b"\x7fELF\x00")
+    ('Python', 'binary')
+    """
+    if b"\0" in head:
+        return BINARY
+    found = _shebang(head)
+    return TEXT if found is None else _BY_INTERPRETER.get(found[1].decode().lower(), "Shell")
+
+
+MAX_READ = 256 * 1024
+"""Larger manifests are named, not read."""
+_MAX_MANIFESTS = 40
+_MAX_SAID = 120
+_DEEPEST_KEY_FILE = 1
+_DEEPEST_MANIFEST = 3
+_DEEPEST_MAIN = 4
+
+_KEY_NAMES = (
+    "readme*", "agents.md", "claude.md", "contributing*", "architecture*", "changelog*", "license*", "security.md",
+    "pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "package.json", "tsconfig.json", "deno.json",
+    "cargo.toml", "go.mod", "pom.xml", "build.gradle*", "settings.gradle*", "gemfile", "composer.json", "mix.exs",
+    "cmakelists.txt", "meson.build", "makefile", "justfile", "taskfile.y*ml", "dockerfile*", "docker-compose*.y*ml",
+    "compose*.y*ml", "tox.ini", "noxfile.py", ".pre-commit-config.yaml", ".env.example", "flake.nix",
+)  # fmt: skip
+_KEY_PATHS = (".github/workflows/*.y*ml", ".gitlab-ci.y*ml", ".circleci/config.yml")
+_MAINS = frozenset({
+    "__main__.py", "main.py", "app.py", "manage.py", "wsgi.py", "asgi.py", "main.go", "main.rs", "main.c", "main.cc",
+    "main.cpp", "main.swift", "index.js", "index.ts", "server.js", "server.ts", "main.js", "main.ts", "main.java",
+    "program.cs", "main.kt",
+})  # fmt: skip
+_ASIDE = frozenset({"test", "tests", "testing", "example", "examples", "vendor", "third_party", "node_modules", "docs"})
+
+_is_key_name = re.compile("|".join(map(translate, _KEY_NAMES))).match
+_is_key_path = re.compile("|".join(map(translate, _KEY_PATHS))).match
+_target = re.compile(r"^([A-Za-z0-9][A-Za-z0-9_.-]*)\s*:(?![=:])", re.MULTILINE)
+_module = re.compile(r"^module\s+(\S+)", re.MULTILINE)
+
+Remarks = list[tuple[str, str]]
+"""Paths or names, each with what there is to say; nothing when it is empty."""
+
+
+class Findings(NamedTuple):
+    """The files that describe the project, and what starts it."""
+
+    key_files: Remarks
+    entry_points: Remarks
+
+
+class _Said(NamedTuple):
+    """What one manifest says."""
+
+    about: str = ""
+    starts: tuple[tuple[str, str], ...] = ()
+
+
+def find(fs: Filesystem, files: tuple[Entry, ...]) -> Findings:
+    """Look for what describes the project and what starts it, the upper levels first.
+
+    What cannot be read or makes no sense is named without a remark: a broken manifest is no reason to fail.
+    """
+    key_files: Remarks = []
+    entry_points: Remarks = []
+    read = 0
+    for entry in sorted(files, key=lambda entry: entry.depth):
+        name = entry.name.lower()
+        reader = _READERS.get(name) or (_readme if name.startswith("readme") else None)
+        said = _Said()
+        if reader is not None and entry.depth <= _DEEPEST_MANIFEST and read < _MAX_MANIFESTS:
+            read += 1
+            said = _read(fs, entry, reader)
+        if (entry.depth <= _DEEPEST_KEY_FILE and _is_key_name(name)) or _is_key_path(entry.path):
+            key_files.append((entry.path, said.about))
+        entry_points += said.starts
+        if (remark := _starts_by_itself(fs, entry, name)) is not None:
+            entry_points.append((entry.path, remark))
+    return Findings(key_files, entry_points)
+
+
+def _starts_by_itself(fs: Filesystem, entry: Entry, name: str) -> str | None:
+    """What to say of a file that is an entry point by its name or mode; None when it is none."""
+    if entry.depth > _DEEPEST_MAIN or not _ASIDE.isdisjoint(entry.path.lower().split("/")[:-1]):
+        return None
+    if name in _MAINS:
+        return ""
+    if not entry.mode & 0o111 or entry.depth > _DEEPEST_KEY_FILE or language_by_name(name) == BINARY:
+        return None
+    try:
+        head = fs.read_bytes(entry.path, limit=SNIFFED)
+    except OSError:
+        return None
+    return f"executable, {language_by_content(head)}" if head.startswith(b"#!") else None
+
+
+def _read(fs: Filesystem, entry: Entry, reader: Callable[[str, str], _Said]) -> _Said:
+    if entry.size > MAX_READ:
+        return _Said("too large to read here")
+    try:
+        data = fs.read_bytes(entry.path, limit=MAX_READ)
+    except OSError:
+        return _Said()
+    if b"\0" in data:
+        return _Said("binary")
+    try:
+        return reader(data.decode("utf-8", "replace"), entry.path)
+    except (ValueError, RecursionError):  # not TOML or JSON, or nested without end
+        return _Said("not readable")
+
+
+def _readme(text: str, path: str) -> _Said:
+    del path
+    lines = (line.strip().strip("#=-*<>! ").strip() for line in text.splitlines())
+    return _Said(clip(next((line for line in lines if line), "")))
+
+
+def _makefile(text: str, path: str) -> _Said:
+    del path
+    targets = list(dict.fromkeys(_target.findall(text)))
+    return _Said(clip("targets: " + ", ".join(targets)) if targets else "")
+
+
+def _go_mod(text: str, path: str) -> _Said:
+    del path
+    found = _module.search(text)
+    return _Said("" if found is None else clip(f"module {found[1]}"))
+
+
+def _pyproject(text: str, path: str) -> _Said:
+    project = _table(tomllib.loads(text), "project")
+    scripts = [(name, run) for key in ("scripts", "gui-scripts") for name, run in _texts(_table(project, key))]
+    return _Said(_about(project), tuple((clip(name), clip(f"runs {run} ({path})")) for name, run in scripts))
+
+
+def _cargo(text: str, path: str) -> _Said:
+    del path
+    return _Said(_about(_table(tomllib.loads(text), "package")))
+
+
+def _package_json(text: str, path: str) -> _Said:
+    package = _mapping(json.loads(text))
+    commands = package.get("bin")
+    if isinstance(commands, str):
+        commands = {str(package.get("name") or "bin"): commands}
+    starts = [(name, f"runs {run} ({path})") for name, run in _texts(_mapping(commands))]
+    starts += [
+        (f"npm run {name}", f"runs {run} ({path})")
+        for name, run in _texts(_table(package, "scripts"))
+        if name in {"start", "dev", "serve"}
+    ]
+    if isinstance(main := package.get("main"), str):
+        starts.append((main, f"main of {path}"))
+    return _Said(_about(package), tuple((clip(name), clip(remark)) for name, remark in starts))
+
+
+_READERS: dict[str, Callable[[str, str], _Said]] = {
+    "pyproject.toml": _pyproject,
+    "package.json": _package_json,
+    "cargo.toml": _cargo,
+    "go.mod": _go_mod,
+    "makefile": _makefile,
+    "gnumakefile": _makefile,
+}
+
+
+def _about(table: Mapping[str, Any]) -> str:
+    name, description = table.get("name"), table.get("description")
+    said = [text for text in (name, description) if isinstance(text, str) and text.strip()]
+    return clip(": ".join(said))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return _mapping(table.get(key))
+
+
+def _texts(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((str(name), value) for name, value in table.items() if isinstance(value, str))
+
+
+def clip(text: str, limit: int = _MAX_SAID) -> str:
+    """One line of at most `limit` characters, without control characters and backticks.
+
+    What files say goes into a prompt: it must not pose as more than a remark.
+    """
+    text = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * limit]).split())
+    text = text.replace("`", "'")
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,336 @@
+"""Many requests, one after another or several at a time; each result is handed over as soon as it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+)
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from operator import length_hint
+from queue import Empty, SimpleQueue
+from time import monotonic, sleep
+from typing import Any, Final, Generic, Self, TypeVar, cast, final
+
+from pydantic import BaseModel
+
+from ..errors import EndlessRequestsError
+from ..event_loop import run_to_end, running_loop, thread_loop
+from .result import NO_RETRIES, Attempts, LoopResult, ProgressCounter, ProgressTold, Retries
+
+# Work that goes on in the background while the caller does something else.
+
+
+@final
+class BackgroundLoop:
+    """Runs coroutines on this thread's kept event loop and hands over what they return, in the order of their ends.
+
+    Used by one thread, in a `with` block. Its end cancels what still runs and waits until that has ended. What a
+    coroutine raises is raised by `next_ended`.
+
+    Args:
+        wake: seconds after which a waiting caller notices Ctrl-C at the latest: a signal that comes just before a
+            thread begins to wait does not end the waiting.
+    """
+
+    def __init__(self, wake: float) -> None:
+        self._wake = wake
+        self._kept = thread_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self.running = 0
+
+    def start(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Call it there and await what it gives; `running` counts it until its end is handed over."""
+        self.running += 1
+        self._kept.loop.call_soon_threadsafe(self._begin, work)
+
+    def has_ended(self) -> bool:
+        """Whether `next_ended` would not wait."""
+        return not self._ended.empty()
+
+    def next_ended(self) -> Any:
+        """Wait for the next end."""
+        while True:
+            try:
+                result, error = self._ended.get(timeout=self._wake)
+            except Empty:
+                continue
+            self.running -= 1
+            if error is not None:
+                raise error
+            return result
+
+    def __enter__(self) -> Self:
+        self._kept.enter(self)
+        self._kept.hold()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._kept.run(self._finish())
+        finally:
+            self._kept.leave(self)
+
+    # On the loop.
+
+    def _begin(self, work: Callable[[], Awaitable[Any]]) -> None:
+        task = asyncio.create_task(self._one(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _one(self, work: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            self._ended.put((await work(), None))
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a handler, too, belongs to the caller's thread
+            self._ended.put((None, error))
+
+    async def _finish(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+MAX_UNCOUNTED = 100_000
+"""How many results of an iterable without a length are collected, unless the caller says otherwise."""
+
+_ONE_REQUEST = (str, bytes, Mapping, BaseModel)
+"""What can be iterated over, but is a request rather than many."""
+_END: Final = object()
+_WAKE = 0.5
+"""Seconds after which Ctrl-C is noticed at the latest."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[RequestT, ResponseT]):
+    """Requests and what answers them.
+
+    Attributes:
+        answer: fills in the result of its request, or raises; for plain code.
+        aanswer: the same for async code.
+    """
+
+    answer: Callable[[LoopResult[RequestT, ResponseT]], None]
+    aanswer: Callable[[LoopResult[RequestT, ResponseT]], Awaitable[None]]
+    requests: Iterable[RequestT] | AsyncIterable[RequestT]
+    concurrency: int
+    progress: ProgressTold | bool | None
+    retries: Retries | None
+
+    def __post_init__(self) -> None:
+        given = cast("object", self.requests)
+        if not isinstance(given, Iterable | AsyncIterable) or isinstance(given, _ONE_REQUEST):
+            raise TypeError(f"{type(cast('object', given)).__name__} is one request; pass a list: [request].")
+        if not isinstance(self.concurrency, int) or isinstance(self.concurrency, bool):
+            raise TypeError(f"concurrency must be an int, got {type(self.concurrency).__name__}.")
+        if self.concurrency < 1:
+            raise ValueError(f"concurrency must be 1 or more, got {self.concurrency}.")
+
+    # All results, in the order of the requests.
+
+    def collect(self, limit: int | None) -> list[LoopResult[RequestT, ResponseT]]:
+        """Run all of them; with a concurrency above 1 in an event loop of this thread, which must not have one."""
+        if self.concurrency == 1:
+            collected = _Collected[RequestT, ResponseT](self.requests, limit)
+            for result in self.in_order():
+                collected.add(result)
+            return collected.results()
+        refuse_in_event_loop("run()", "await loop.arun(...)")
+        return run_to_end(self.acollect(limit))
+
+    async def acollect(self, limit: int | None) -> list[LoopResult[RequestT, ResponseT]]:
+        """Run all of them; cancelling it cancels those that run and waits until they have ended."""
+        collected = _Collected[RequestT, ResponseT](self.requests, limit)
+        async with aclosing(self.numbered()) as results:
+            async for number, result in results:
+                collected.add(result, number)
+        return collected.results()
+
+    # One result after the other.
+
+    def in_order(self) -> Generator[LoopResult[RequestT, ResponseT], None, None]:
+        """One after another, in this thread: a request begins when the result before it was taken."""
+        with ProgressCounter(self.requests, self.progress) as counter:
+            for request in _plain(self.requests):
+                result = LoopResult[RequestT, ResponseT](request)
+                counter.begin()
+                self._try(result)
+                counter.end(result)
+                yield result
+
+    def in_background(self) -> Generator[LoopResult[RequestT, ResponseT], None, None]:
+        """Several at a time, in a thread of its own, so that they go on while a result is being handled.
+
+        The requests are taken in this thread. Closing the iterator, and Ctrl-C, cancel those that run and wait until
+        they have ended.
+        """
+        source = iter(_plain(self.requests))
+        more = True
+        with ProgressCounter(self.requests, self.progress) as counter, BackgroundLoop(_WAKE) as background:
+            while True:
+                while more and background.running < self.concurrency and not background.has_ended():
+                    request = next(source, _END)
+                    more = request is not _END
+                    if more:
+                        counter.begin()
+                        background.start(partial(self._finished, LoopResult(cast("RequestT", request))))
+                if not background.running:
+                    return
+                result = background.next_ended()
+                counter.end(result)
+                yield result
+
+    async def as_they_come(self) -> AsyncGenerator[LoopResult[RequestT, ResponseT], None]:
+        """Several at a time, in the event loop that runs; closing the iterator cancels those that run."""
+        async with aclosing(self.numbered()) as results:
+            async for _, result in results:
+                yield result
+
+    async def numbered(self) -> AsyncGenerator[tuple[int, LoopResult[RequestT, ResponseT]], None]:
+        """As above, each with its place among the requests."""
+        source = _Source(self.requests)
+        running: dict[asyncio.Task[LoopResult[RequestT, ResponseT]], int] = {}
+        taking: asyncio.Task[Any] | None = None
+        numbers = itertools.count()
+        with ProgressCounter(self.requests, self.progress) as counter:
+            try:
+                while True:
+                    # A source may make us wait as well: then what has ended meanwhile is handed over.
+                    if taking is None and not source.is_over and len(running) < self.concurrency:
+                        taking = asyncio.create_task(source.take())
+                    if taking is None and not running:
+                        return
+                    done = await _first({*running} if taking is None else {*running, taking})
+                    if taking in done:
+                        request = taking.result()
+                        taking = None
+                        if request is not _END:
+                            counter.begin()
+                            task = asyncio.create_task(self._finished(LoopResult(request)))
+                            running[task] = next(numbers)
+                    for task in done & running.keys():
+                        number = running.pop(task)
+                        counter.end(task.result())
+                        yield number, task.result()
+            finally:
+                left: list[asyncio.Task[Any]] = [*running, *([] if taking is None else [taking])]
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+
+    # One request.
+
+    def _try(self, result: LoopResult[RequestT, ResponseT]) -> None:
+        began, attempts = monotonic(), Attempts(self.retries or NO_RETRIES)
+        while True:
+            try:
+                self.answer(result)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever ends one request must not end the others
+                delay = attempts.failed(result, error)
+            if delay is None:
+                break
+            sleep(delay)
+        result.duration = monotonic() - began
+
+    async def _finished(self, result: LoopResult[RequestT, ResponseT]) -> LoopResult[RequestT, ResponseT]:
+        began, attempts = monotonic(), Attempts(self.retries or NO_RETRIES)
+        while True:
+            try:
+                await self.aanswer(result)
+                break
+            except Exception as error:  # noqa: BLE001 - as above
+                delay = attempts.failed(result, error)
+            if delay is None:
+                break
+            await asyncio.sleep(delay)
+        result.duration = monotonic() - began
+        return result
+
+
+def refuse_in_event_loop(what: str, instead: str) -> None:
+    """RuntimeError in a thread whose event loop is running: it would stand still."""
+    if running_loop() is not None:
+        raise RuntimeError(f"{what} would block the event loop it is called in; use `{instead}`.")
+
+
+@final
+class _Collected(Generic[RequestT, ResponseT]):
+    """Results by their place; refuses to collect for ever."""
+
+    def __init__(self, requests: object, limit: int | None) -> None:
+        if _is_endless(requests):
+            raise ValueError(
+                f"run() collects all results, and {type(requests).__name__} never ends; use stream_results(), "
+                "or take a part of it with itertools.islice()."
+            )
+        counted = length_hint(requests, 0) > 0
+        self._limit = MAX_UNCOUNTED if limit is None and not counted else limit
+        self._results: dict[int, LoopResult[RequestT, ResponseT]] = {}
+
+    def add(self, result: LoopResult[RequestT, ResponseT], number: int | None = None) -> None:
+        self._results[len(self._results) if number is None else number] = result
+        if self._limit is not None and len(self._results) > self._limit:
+            raise EndlessRequestsError(
+                f"run() has collected {len(self._results):,} results, and the requests have not ended. They are in "
+                "`results` of this error. Use stream_results(), or allow more with max_requests=.",
+                results=self.results(),
+            )
+
+    def results(self) -> list[LoopResult[RequestT, ResponseT]]:
+        return [self._results[number] for number in sorted(self._results)]
+
+
+def _is_endless(requests: object) -> bool:
+    """Whether an iterator of the standard library says of itself that it never ends."""
+    if isinstance(requests, itertools.repeat):
+        return length_hint(cast("object", requests), -1) < 0
+    return isinstance(requests, itertools.count | itertools.cycle)
+
+
+def _plain(requests: Iterable[RequestT] | AsyncIterable[RequestT]) -> Iterable[RequestT]:
+    if not isinstance(requests, Iterable):
+        raise TypeError(f"{type(requests).__name__} is asynchronous; use arun() or astream_results().")
+    return requests
+
+
+@final
+class _Source(Generic[RequestT]):
+    """Takes requests one at a time, from a plain or an asynchronous iterable."""
+
+    def __init__(self, requests: Iterable[RequestT] | AsyncIterable[RequestT]) -> None:
+        self._later = aiter(requests) if isinstance(requests, AsyncIterable) else None
+        self._now = None if isinstance(requests, AsyncIterable) else iter(requests)
+        self.is_over = False
+
+    async def take(self) -> RequestT | object:
+        """The next request, `_END` after the last."""
+        if self._now is not None:
+            taken: RequestT | object = next(self._now, _END)
+        else:
+            taken = await anext(cast("AsyncIterator[RequestT]", self._later), _END)
+        self.is_over = taken is _END
+        return taken
+
+
+async def _first(tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    done = set[asyncio.Task[Any]]()
+    while not done:
+        # Woken now and then: a signal that comes just before the loop begins to wait does not end the waiting, so its
+        # handler would run only when something else happens.
+        done, _ = await asyncio.wait(tasks, timeout=_WAKE, return_when=asyncio.FIRST_COMPLETED)
+    return done

@@ -1,0 +1,130 @@
+"""Who is told of an evaluation: the session's log and subscribers, and whoever watches its progress."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, final
+
+from ..budget import TokenUsage
+from ..crash_log import log_crash
+from ..errors import ReducerError
+from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
+from ..prompt.prompt import Prompt
+from ..prompt.render import RenderedPrompt
+from ..run_context import RunContext
+from ..runtime.call import ToolCall
+from ..runtime.progress import CallFinished, CallStarted, OnEvent, ProgressEvent, TextDelta
+from ..session import Session
+from ..session.savepoints import unowned_recorder
+from .request import StopReason
+
+# How an evaluation's own events reach the session: the log, the reducers, the subscribers, in this order.
+
+
+logger = logging.getLogger(__name__)
+
+
+def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
+    """Record the event, route a typed answer to the reducers of its type, tell the subscribers.
+
+    What fails there is logged. It keeps neither the event from the log nor the evaluation from going on: the answer was
+    given, and its caller gets it. The event belongs to no call; what reducers make of the answer belongs to the call
+    that the evaluation runs in, if there is one, and is undone with it.
+    """
+    extra = None if event.run_context is None else event.run_context.log_extra()
+    try:
+        unowned_recorder(session)(event)
+    except ReducerError as error:
+        log_crash(logger, f"A reducer failed on {type(event).__name__}", error, extra)
+        session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
+    if isinstance(event, PromptExecuted) and event.output is not None:
+        try:
+            session.route(event.output)
+        except ReducerError as error:
+            log_crash(logger, f"A reducer failed on the output of the prompt {event.prompt_name!r}", error, extra)
+    session.dispatcher.dispatch(event)  # which logs what subscribers raise
+
+
+@final
+class Teller:
+    """Tells of one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
+
+    __slots__ = ("_broken", "_common", "_listening", "_session", "_started", "on_event", "streamed")
+
+    def __init__(
+        self, adapter_name: str, prompt: Prompt[Any], session: Session, run_context: RunContext | None
+    ) -> None:
+        self._session = session
+        self._common: dict[str, Any] = {
+            "prompt_name": prompt.name,
+            "prompt_ns": prompt.ns,
+            "prompt_key": prompt.key,
+            "adapter": adapter_name,
+            "session_id": session.session_id,
+            "run_context": run_context,
+        }
+        self._started = session.clock.monotonic()
+        self._broken = False
+        self._listening: object = None
+        self.on_event: OnEvent | None = None
+        self.streamed = False
+
+    # Progress.
+
+    def tell(self, event: ProgressEvent) -> None:
+        """Tell whoever watches."""
+        if self.on_event is None:
+            return
+        try:
+            self.on_event(event)
+        except Exception:
+            level = logging.DEBUG if self._broken else logging.ERROR  # once is enough
+            logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
+            self._broken = True
+
+    def streaming(self) -> Callable[[str], None]:
+        """Takes the text of one request; a request that was given up on, but goes on in its thread, is not heard."""
+        mine = self._listening = object()
+
+        def stream(text: str) -> None:
+            if text and self._listening is mine:
+                self.streamed = True
+                self.tell(TextDelta(text))
+
+        return stream
+
+    def stop_listening(self) -> None:
+        """Hear no request any more."""
+        self._listening = None
+
+    def call_started(self, call: ToolCall, arguments: str) -> None:
+        """A call is about to begin; `arguments` is what may be shown of them."""
+        self.tell(CallStarted(call.id, call.name, arguments))
+
+    def call_finished(self, call_id: str, text: str) -> None:
+        """A call is over; what became of it is in the log."""
+        if self.on_event is None:
+            return
+        for event in reversed(self._session[ToolInvoked].all()):
+            if event.call_id == call_id:
+                name, outcome, kept = event.tool_name, event.outcome, event.success
+                self.tell(CallFinished(call_id, name, outcome, text, event.duration, event.changes, kept))
+                return
+
+    # The log.
+
+    def rendered(self, rendered: RenderedPrompt[Any]) -> None:
+        """A prompt is about to be sent."""
+        names = tuple(tool.name for tool in rendered.tools)
+        publish(self._session, PromptRendered(text=rendered.text, tool_names=names, **self._common))
+
+    def executed(self, text: str | None, output: Any, stop_reason: StopReason, usage: TokenUsage) -> None:
+        """The evaluation is over."""
+        duration = self._session.clock.monotonic() - self._started
+        publish(
+            self._session,
+            PromptExecuted(
+                text=text, output=output, stop_reason=stop_reason, usage=usage, duration=duration, **self._common
+            ),
+        )
