@@ -4,7 +4,10 @@ The lists in `data/` are in base64, so that tools that look for secrets in a rep
 The first pair is one text per line (with a tab and the secret), the others are JSON. The third pair was written before
 its author had read the rules; they missed 4 of its 60 and changed none of its 60 ordinary texts. Of the fourth, which
 the rules had not been tuned to either, 21 of 191 were missed at first, most of them on command lines, and none of 178
-ordinary texts was changed.
+ordinary texts was changed. The fifth follows what leaks in practice (configuration, connection strings, headers, JSON,
+logs, key blocks) and was written before its author had read the rules: 7 of 120 were missed at first (5.8 %), one more
+was masked only in part, and none of 120 ordinary texts was changed. Six of the 7 have a rule now, which is no figure
+for texts that are new to the rules.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ def _json(name: str) -> list[Any]:
 
 def positives() -> list[tuple[str, str]]:
     lines = [line.split("\t") for line in decoded("first-positive").splitlines()]
-    more = [pair for name in ("second", "third", "fourth") for pair in _json(f"{name}-positive")]
+    more = [pair for name in ("second", "third", "fourth", "fifth") for pair in _json(f"{name}-positive")]
     return [(text, secret) for text, secret in [*lines, *more]]
 
 
 def ordinary() -> list[str]:
-    more = [text for name in ("second", "third", "fourth") for text in _json(f"{name}-ordinary")]
+    more = [text for name in ("second", "third", "fourth", "fifth") for text in _json(f"{name}-ordinary")]
     return [*decoded("first-ordinary").splitlines(), *more]
 
 
@@ -49,16 +52,16 @@ ORDINARY = ordinary()
 
 
 def test_at_most_one_credential_in_a_hundred_is_missed() -> None:
-    """The lists hold 730 texts with a credential; the few that are missed are known."""
+    """The lists hold 850 texts with a credential; the few that are missed are known."""
     missed = [text for text, secret in POSITIVES if secret in redact(text)]
-    assert len(POSITIVES) == 730
+    assert len(POSITIVES) == 850
     assert len(missed) <= 4, missed
 
 
 def test_at_most_one_ordinary_text_in_a_hundred_is_changed() -> None:
-    """The lists hold 718 texts that only speak of passwords, tokens and keys."""
+    """The lists hold 838 texts that only speak of passwords, tokens and keys."""
     changed = [(text, redact(text)) for text in ORDINARY if redact(text) != text]
-    assert len(ORDINARY) == 718
+    assert len(ORDINARY) == 838
     assert len(changed) <= 4, changed
 
 
@@ -189,7 +192,8 @@ LONG = [
     'pwd="', "=>pwd", "=authorization", "credential%3D'", "$6$A", "secret_a1",
     "password: |\n  a1b\n", "key: |\n ", "password = a b c\n", ":5432:a:b:", "*:*:*:a:", "MTk4", "sqlplus a/b",
     "pwd='\\'\\'\\'", "pwd='\\\\';", ">pwd='\\\\'", "\u200bpwd=a1b ", "é pwd=a1b ", "pwd=1a1;",
-    "redis-cli -a", "auth=('a','", "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
+    "pw:", "pw ", "pw=", "key=", "pw value: a1b ",
+    "redis-cli -a", "auth=('a','",  "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
 ]  # fmt: skip
 
 

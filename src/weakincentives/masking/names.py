@@ -28,9 +28,12 @@ _REFERENCE = re.compile(
 )
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++$")
 _LETTERS = re.compile(r"[A-Za-z_-]++:?$", re.IGNORECASE)
-_NAME = re.compile(r"(?:pass(?:word|wd|phrase)?+|pwd|token|secret|key|credentials?+|auth)(?:[_-]|:?$)", re.IGNORECASE)
+_SLUG_NAME = re.compile(
+    r"(?:pass(?:word|wd|phrase)?+|pwd|token|secret|key|credentials?+|auth)(?:[_-]|:?$)", re.IGNORECASE
+)
 _NUMBER = re.compile(r"[-+]?[\d_,.]++%?[a-z]?$")
-_SLUG = re.compile(r"[a-z]++(?:[-_.:/](?:[a-z]++|\d{1,4}+(?![a-z0-9]))|\d{1,4}+(?![a-z0-9]))*+[-_.:/]?+$")
+# No word has twenty letters.
+_SLUG = re.compile(r"[a-z]{1,19}+(?:[-_.:/](?:[a-z]{1,19}+|\d{1,4}+(?![a-z0-9]))|\d{1,4}+(?![a-z0-9]))*+[-_.:/]?+$")
 _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
 _TOKEN_CHARS = re.compile(r"[\w.~+/=:%!@#$^*?&-]++$", re.ASCII)
@@ -40,11 +43,12 @@ _MIXED = 6
 """How often capitals and small letters must meet in a token without digits, as they do in random text."""
 
 
-def _is_reference(value: str) -> bool:
-    lower = value.lower().strip(".,:;")
-    return (
-        lower in _NEVER or bool(_REFERENCE.match(value)) or (bool(_LETTERS.match(value)) and bool(_NAME.search(value)))
-    )
+def _is_reference(value: str, *, digit: bool) -> bool:
+    if _REFERENCE.match(value):
+        return True
+    if digit:
+        return False  # the words below have none
+    return value.lower().strip(".,:;") in _NEVER or bool(_LETTERS.match(value) and _SLUG_NAME.search(value))
 
 
 def is_password(value: str, *, sign: str, quoted: bool = False) -> bool:
@@ -52,18 +56,18 @@ def is_password(value: str, *, sign: str, quoted: bool = False) -> bool:
 
     `sign` is what stands between: `=`, `:`, `flag` (a command line), `prose`.
     """
+    digit = bool(_DIGIT.search(value))
     if quoted:
-        if len(value) < (4 if sign == "prose" else 2) or value[0] in ",;)]}+ " or _is_reference(value):
+        if len(value) < (4 if sign == "prose" else 2) or value[0] in ",;)]}+ " or _is_reference(value, digit=digit):
             return False
-        return sign != "prose" or bool(_DIGIT.search(value))
-    if len(value) < 3 or (sign in (":", "prose") and not _DIGIT.search(value)) or _is_reference(value):
+        return sign != "prose" or digit
+    certain = sign in ("=", "flag")
+    if len(value) < 3 or not (digit or certain) or _is_reference(value, digit=digit):
         return False
-    if _NUMBER.match(value):
-        return sign in ("=", "flag") and value.isdigit() and len(value) >= 6
-    if _ATTRIBUTE.match(value) and not _DIGIT.search(value):
-        return False
-    if sign in ("=", "flag"):
-        return True
+    if not value[0].isalpha() and _NUMBER.match(value):
+        return certain and value.isdigit() and len(value) >= 6
+    if certain:
+        return digit or "." not in value or not _ATTRIBUTE.match(value)
     return bool(_LETTER.search(value)) and (sign == ":" or len(value) >= 6)
 
 
@@ -71,14 +75,17 @@ def is_token(value: str, *, quoted: bool, sign: str = "=") -> bool:
     """Whether it is one, behind a name that says token, secret, key or the like: long, and like nothing else."""
     if len(value) < (16 if sign == "prose" else 8 if quoted else 12):
         return False
-    if _DIGIT.search(value):
+    digit = bool(_DIGIT.search(value))
+    if digit:
         if not _LETTER.search(value):
             return False
     elif value.islower() or len(value) < 16 or len(_TURN.findall(value)) < _MIXED:
         return False
     if not (_QUOTED_CHARS if quoted and len(value) >= 32 else _TOKEN_CHARS).match(value):
         return False
-    return not (_is_reference(value) or _NUMBER.match(value) or _SLUG.match(value) or _ATTRIBUTE.match(value))
+    return not (
+        _is_reference(value, digit=digit) or _NUMBER.match(value) or _SLUG.match(value) or _ATTRIBUTE.match(value)
+    )
 
 
 Strength = Literal["password", "token", "header", "key", "none"]
@@ -87,22 +94,10 @@ Strength = Literal["password", "token", "header", "key", "none"]
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _MAX_NAME = 60
 _MARK = "[masked]"
-_FOLLOWING = {
-    **dict.fromkeys("=:%", "sign"),
-    **dict.fromkeys(" \t\r\n\f\v\xa0", "space"),
-    **dict.fromkeys("\"'`\\]", "closing"),
-    ">": "element",
-}
-"""A name has a value only where one of these follows: most names in ordinary text are dismissed by that."""
 _OPENING = ('"', "'")
 _MAX_KEPT = 1024
 """How many verdicts about names and values one pass keeps: most texts repeat the same few."""
 
-# In the text in small letters, from the keyword to the end of the name. It is searched for behind the last one, so that
-# a run without an upper bound is read once.
-_KEYWORD = re.compile(
-    r"(?:pass|pw|psk|secret|token|key|credential|sig|auth|kennwort|verifier)[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
-)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _PASSWORD_ENDS = ("password", "passwd", "passphrase", "passwort", "passcode", "kennwort", "pwd", "pw", "psk")
@@ -134,24 +129,32 @@ _TAILS = frozenset(
     }
 )  # fmt: skip
 
-# A separator or a phrase and the value behind it are read by one pattern: most of what is found is no credential, and
-# each match has a fixed cost. Runs of characters are possessive and bounded, as everywhere here.
+# Runs of characters are possessive and bounded, as everywhere here.
 _SCHEME = r"(?i:bearer|basic|token|apikey|negotiate|key)\s{1,8}+"
 _BARE_CHARS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
 _BACKSLASH = r"\\(?![rnt\"'])"
 _BARE_RUN = rf"(?:{_BACKSLASH})?+{_BARE_CHARS}{{1,64}}+(?:{_BACKSLASH}{_BARE_CHARS}{{0,32}}+){{0,4}}+"
 _QUOTE = r"(?:[bBrRuUfF]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}[\"'`])"
-_BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN}))"
 
-_SIGN = rf"(?P<sign>=>|:=|={{1,3}}|:(?!:|//)|%3[DdAa])\s{{0,8}}+(?:\[\s{{0,4}}+)?(?P<behind>){_BEGUN}?+"
+_NAME = r"(?:pass|pw|psk|secret|token|key|credential|sig|auth|kennwort|verifier)[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
+_FOLLOWING = r"(?=[=:% \t\r\n\f\v\xa0\"'`\\\]>])(?!(?s:.{1,2}?)\[masked\])"
 _OF = r"(?:\s{1,4}+(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
-_SIGNED = re.compile(rf"(?P<closed>){_SIGN}")
-_ASSIGNED = re.compile(rf"(?P<closed>\\{{0,8}}[\"'`]?\]?){_OF}{_SIGN}")
-_XML_VALUE = re.compile(rf"[\"']\s{{1,4}}+value\s?=\s?(?=[\"']){_BEGUN}")
-_PROSE = re.compile(
-    rf"\s{{1,4}}+(?i:(?:is|was|are)\b\s{{0,2}}+(?:now\s|(?:set|changed|reset|updated) to\s)?:?\s{{0,4}}+)?+{_BEGUN}"
+_SIGN = r"(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[da])\s{0,8}+(?:\[\s{0,4}+)?(?P<behind>)"
+_SEPARATORS = (
+    rf"(?P<closed>\\{{0,8}}[\"'`]?\]?){_OF}{_SIGN}",
+    r"(?P<entry>[\"']?,?\s{1,40}+[\"']?value[\"']?\s?:\s{0,4}+)",
+    r"(?P<space>\s{1,4}+)(?:(?:is|was|are)\b\s{0,2}+(?:now\s|(?:set|changed|reset|updated) to\s)?:?\s{0,4}+)?+",
+    r"(?P<attribute>[\"']\s{1,4}+value\s?=\s?(?=[\"']))",
+    r"\\{0,4}[\"']\s{0,4}+,\s{0,4}+(?=\\{0,4}[\"'])",
+    r"(?P<element>>)",
 )
-_ARGUMENT = re.compile(rf"\\{{0,4}}[\"']\s{{0,4}}+,\s{{0,4}}+(?=\\{{0,4}}[\"']){_BEGUN}")
+_BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN})(?!\(|\[(?!masked\])))?+(?P<begun>)"
+# What is followed by a bracket is a call or an item, not a value.
+# In the text in small letters: a name from its keyword on, what separates it from a value, and how that begins. Most
+# names are not followed by a credential, and each match has a fixed cost, so that all of it is one pattern. A name
+# without a value matches, too, and what follows a name is only looked at: the search goes on behind the name, and a run
+# of characters without an upper bound is read once.
+_NAMED = re.compile(rf"{_NAME}(?:(?={_FOLLOWING}(?:{'|'.join(_SEPARATORS)}){_BEGUN})|)")
 _BLOCK = re.compile(r"[|>][-+0-9]{0,2}+[ \t]{0,4}+\r?\n([ \t]{1,40}+)(?P<value>[^\s][^\r\n]{0,1024}+)")
 _PHRASE = re.compile(r"(?: [^\s=:;,\"'|&<>#\[\]()]{1,40}+){1,7}+(?=[ \t]{0,4}+(?:[\r\n]|$))")
 _HEADER = re.compile(rf"(?:{_QUOTE})?+(?P<scheme>{_SCHEME})?+(?P<bare>{_BARE_RUN})")
@@ -172,14 +175,20 @@ _MAX_LINES = 200
 def spans(text: str, lower: str) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
     reader = _Reader(text, lower)
-    named = _KEYWORD.search(lower)
-    while named:
-        at, stop = named.span()
-        found = reader.behind(at, stop)
-        if found:
-            yield found
-            stop = max(stop, found[1])
-        named = _KEYWORD.search(lower, stop)
+    position = masked = 0
+    while position >= 0:
+        names, position = _NAMED.finditer(lower, position), -1
+        for named in names:
+            begin, end = named.span()
+            if begin < masked:
+                if end <= masked:
+                    continue  # all of it is in the value before
+                position = masked
+                break
+            found = reader.behind(named, begin, end) if named.lastindex else None
+            if found:
+                yield found
+                masked = found[1]
 
 
 def _strength(name: str) -> Strength:
@@ -208,31 +217,41 @@ class _Reader:
         self._text = text
         self._lower = lower
         self._strengths: dict[str, Strength] = {}
-        self._verdicts: dict[tuple[str, str, bool, bool], bool] = {}
+        self._dismissed: set[str] = set()
+        self._verdicts: dict[tuple[str, str, str, bool], bool] = {}
         self._quotes: dict[str, tuple[int, int]] = {}
         self._masked: Span = (0, 0)
+        self._has_marks = _MARK in text
+        self._may_be_netrc = "login " in lower
 
-    def behind(self, at: int, end: int) -> Span | None:
-        """The credential behind the name that ends at `end` and has a keyword at `at`."""
+    def behind(self, named: re.Match[str], begin: int, end: int) -> Span | None:
+        """The credential behind a name that something follows."""
         text = self._text
-        following = _FOLLOWING.get(text[end : end + 1])
-        if following is None or text.find(_MARK, end + 1, end + 10) >= 0:
+        if begin and text[begin - 1] in _NAME_CHARS:
+            head = text[max(0, begin - _MAX_NAME) : begin]
+            begin += len(head.rstrip(_NAME_CHARS)) - len(head)
+        if end - begin > 2 * _MAX_NAME:
+            begin = end - 2 * _MAX_NAME
+        # Without quotes, a name and what follows it are judged by themselves, and most texts repeat the same few.
+        whole = text[begin : named.end("begun")]
+        if whole in self._dismissed:
             return None
-        begin = at
-        if at and text[at - 1] in _NAME_CHARS:
-            head = text[max(0, at - _MAX_NAME) : at]
-            begin = at - len(head) + len(head.rstrip(_NAME_CHARS))
-        begin = max(begin, end - 2 * _MAX_NAME)
-        strength = self._strengths.get(text[begin:end]) or self._strength(text[begin:end])
-        if strength == "none" or (strength == "key" and not self._is_owned_key(begin)):
+        name = text[begin:end]
+        strength = self._strengths.get(name) or self._strength(name)
+        if strength == "key" and not self._is_owned_key(begin):
             return None
-        if following == "sign":
-            assigned = _SIGNED.match(text, end)
-            found = self._assigned(begin, strength, assigned) if assigned else None
+        if strength == "none":
+            found = None
+        elif named["sign"]:
+            found = self._assigned(begin, strength, named)
         else:
-            found = self._value(begin, end, strength, following)
+            found = self._value(begin, strength, named)
         if found:
             self._masked = found
+        elif named["bare"] and not self._may_be_netrc:
+            if len(self._dismissed) >= _MAX_KEPT:
+                self._dismissed.clear()
+            self._dismissed.add(whole)
         return found
 
     def _strength(self, name: str) -> Strength:
@@ -246,72 +265,57 @@ class _Reader:
         before = self._text[max(0, begin - 12) : begin]
         return before.endswith(("?", "&")) or before.rstrip(" ").rpartition(" ")[2].lower() in _KEY_OWNERS
 
-    def _value(self, begin: int, end: int, strength: Strength, following: str) -> Span | None:
-        """The value behind a name that no sign follows at once."""
+    def _value(self, begin: int, strength: Strength, named: re.Match[str]) -> Span | None:
+        """The value behind a name without a sign."""
         text = self._text
-        if following == "element":
-            return _element(text, begin, end)
-        assigned = _ASSIGNED.match(text, end)
-        if assigned:
-            return self._assigned(begin, strength, assigned)
-        if following == "space":
-            return self._prose(begin, end, strength)
-        named = _XML_VALUE.match(text, end)
-        if named:
-            return self._judged(named, strength, sign="=")
-        argument = _ARGUMENT.match(text, end)
+        if named["space"]:
+            return self._prose(begin, strength, named)
+        if named["element"]:
+            return _element(text, begin, named.end())
+        if named["entry"]:
+            return self._judged(named, strength, ":")
+        if named["attribute"]:
+            return self._judged(named, strength, "=")
         is_flag = text.startswith("-", begin)
-        if argument and (is_flag or strength == "password" or text[max(0, begin - 1) : begin] in _OPENING):
-            return self._judged(argument, strength, sign="flag" if is_flag else "prose")
+        if is_flag or strength == "password" or text[max(0, begin - 1) : begin] in _OPENING:
+            return self._judged(named, strength, "flag" if is_flag else "prose")
         return None
 
     def _assigned(self, begin: int, strength: Strength, assigned: re.Match[str]) -> Span | None:
         """The value behind a sign: `=`, `:` and the like."""
-        text = self._text
         if strength == "header":
-            return _header(text, assigned.end("behind"))
-        quote = assigned["quote"]
+            return _header(self._text, assigned.end("behind"))
+        sign, quote, bare = assigned.group("sign", "quote", "bare")
         if quote and quote[-1] not in assigned["closed"] and self._inside(quote[-1], begin):
             return None  # the quote is the end of a text around the name, as in `getpass("Password: ")`
-        sign = assigned["sign"]
-        if sign == ":" and text[assigned.end() : assigned.end() + 1] in ("|", ">"):
-            return _block(text, assigned.end(), strength)
+        if sign == ":" and not quote and not bare:
+            return _block(self._text, assigned.end("begun"), strength)
         # What stands behind `==` is compared, and mostly a variable: it must look like a credential by itself.
-        sign = "=" if sign in ("=", "=>", ":=") or sign[-1] in "dD" else ":"
-        found = self._judged(assigned, strength, sign=sign)
-        if found and strength == "password" and sign == "=" and not quote:
+        sign = "=" if sign in ("=", "=>", ":=", "%3d") else ":"
+        found = self._judged(assigned, strength, sign)
+        if found and sign == "=" and strength == "password" and not quote and self._text.startswith(" ", found[1]):
             return found[0], self._phrase_end(begin, found[1])
         return found
 
     def _phrase_end(self, begin: int, end: int) -> int:
         """Where a password ends that has a line for itself: it may be several words."""
-        if self._text[end : end + 1] != " ":
-            return end
         before = self._text[max(0, begin - 40) : begin].rpartition("\n")[2].strip()
         phrase = _PHRASE.match(self._text, end) if before in ("", "export", "set") else None
         return phrase.end() if phrase else end
 
-    def _prose(self, begin: int, end: int, strength: Strength) -> Span | None:
+    def _prose(self, begin: int, strength: Strength, prose: re.Match[str]) -> Span | None:
         """Values without a separator: flags, `.netrc`, SQL and prose."""
         text = self._text
-        prose = _PROSE.match(text, end)
-        if prose is None:
-            return None
         if prose["quote"]:
-            return self._judged(prose, strength, sign="prose") if strength == "password" else None
-        if text.find("\n", end, prose.start("bare")) >= 0:
+            return self._judged(prose, strength, "prose") if strength == "password" else None
+        if text.find("\n", prose.end(), prose.start("bare")) >= 0:
             return None
-        if text.startswith("-", begin):
-            return self._judged(prose, strength, sign="flag")
-        # Whatever is a password in prose is one behind a flag, too.
-        found = self._judged(prose, strength, sign="flag")
-        if found and not (strength == "password" and self._in_netrc(begin)):
-            return self._judged(prose, strength, sign="prose")
-        return found
+        is_flag = text.startswith("-", begin) or (strength == "password" and self._in_netrc(begin))
+        return self._judged(prose, strength, "flag" if is_flag else "prose")
 
     def _in_netrc(self, begin: int) -> bool:
         first = max(0, begin - 160)
-        if self._lower.rfind("login ", first, begin) < 0:
+        if not self._may_be_netrc or self._lower.rfind("login ", first, begin) < 0:
             return False
         return any(self._lower.rfind(word, first, begin) >= 0 for word in ("machine ", "default "))
 
@@ -324,7 +328,7 @@ class _Reader:
         """
         text = self._text
         counted, number = self._quotes.get(quote, (0, 0))
-        marked = text.rfind(f"{_MARK}{quote}", counted, begin)
+        marked = text.rfind(f"{_MARK}{quote}", counted, begin) if self._has_marks else -1
         first = max(
             text.rfind("\n", counted, begin) + 1,
             marked + len(_MARK) + 1 if marked >= 0 else 0,
@@ -336,34 +340,32 @@ class _Reader:
         self._quotes[quote] = (max(begin, counted), number)
         return number % 2 == 1
 
-    def _judged(self, begun: re.Match[str], strength: Strength, *, sign: str) -> Span | None:
+    def _judged(self, begun: re.Match[str], strength: Strength, sign: str) -> Span | None:
         """The value whose beginning a pattern has found, if it is a credential: to its quote, or as far as it goes."""
         text, quote = self._text, begun["quote"]
         if quote:
-            begin = begun.end()
+            begin = begun.end("begun")
             end = _closing(text, quote, begin)
             value = text[begin : min(end, begin + _JUDGED)] if end > begin else ""
-            return (begin, end) if self._is_credential(value, strength, sign, quoted=True) else None
+            return (begin, end) if self._is_credential(value, strength, sign, "quoted") else None
         begin, end = begun.span("bare")
         if begin < 0:
             return None
         value = text[begin : min(end, begin + _JUDGED)]
-        if not self._is_credential(value, strength, sign, quoted=False):
+        if not self._is_credential(value, strength, sign, ""):
             return None
-        if text[end : end + 1] in ("(", "[") and not text.startswith(_MARK, end):
-            return None  # a call or an item
         if end - begin >= _JUDGED:
             return begin, _more(text, end)
         return begin, begin + len(value.rstrip(".")) if sign in (":", "prose") else end
 
-    def _is_credential(self, value: str, strength: Strength, sign: str, *, quoted: bool) -> bool:
+    def _is_credential(self, value: str, strength: Strength, sign: str, quoted: str) -> bool:
         case = (value, sign, quoted, strength == "password")
         verdict = self._verdicts.get(case)
         if verdict is None:
             if len(self._verdicts) >= _MAX_KEPT:
                 self._verdicts.clear()
             judge = is_password if strength == "password" else is_token
-            verdict = self._verdicts[case] = judge(value, sign=sign, quoted=quoted)
+            verdict = self._verdicts[case] = judge(value, sign=sign, quoted=bool(quoted))
         return verdict
 
 

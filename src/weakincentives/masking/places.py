@@ -27,6 +27,7 @@ _QUOTED = r"'(?!\[masked\]')([^'\r\n]{2,200}+)'|\"(?!\[masked\]\")([^\"$\r\n]{2,
 _ATTACHED = rf"(?:(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{{2,200}}+)|{_QUOTED})"
 _SEPARATE = rf"\s{{1,4}}+(?:(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{{2,800}}+)|{_QUOTED})"
 _USER_PASSWORD = re.compile(r"(?:-u|--user|--proxy-user)(?:\s{1,4}+|=)[\"']?[^\s:\"'$/]{1,128}+:([^\s\"'$]{1,256}+)")
+_COOKIE_ARGUMENT = r"(?:\s{1,4}+|=)[\"']?[^\s=\"'$]{1,64}+=([^\s\"';$]{6,4096}+)"
 _FLAGS = tuple(
     (f" {flag}", re.compile(flag + rest), commands)
     for flag, rest, commands in (
@@ -42,6 +43,8 @@ _FLAGS = tuple(
          ("smbclient", "rpcclient", "smbmap", "net rpc", "winexe")),
         ("-u", r"\s{0,4}+[\"']?[^\s,\"'$]{1,128}+,([^\s\"'$]{1,256}+)", ("lftp",)),
         ("-b", r"[a-zA-Z]{0,4}+(?: {1,4}+[^\s\"'-][^\s\"']{0,128}+){2} {1,4}+[\"']?([^\s\"'$]{3,256}+)", ("htpasswd",)),
+        ("-b", _COOKIE_ARGUMENT, ("curl",)),
+        ("--cookie", _COOKIE_ARGUMENT, ("curl",)),
         ("/p:", _ATTACHED, ("xfreerdp", "mstsc")),
         ("/user:", r"[^\s\"']{1,128}+\s{1,4}+([^\s\"'/*][^\s\"']{2,128}+)", ("net use",)),
     )

@@ -32,7 +32,7 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("shpat_", "shpss_", "shpca_", "shppa_", "rubygems_", "pul-", "sgp_", "dapi"), r"[0-9a-f_]{30,}+"),
     (("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{30,}+"),
     (("sq0atp-", "sq0csp-", "sq0idp-"), rf"{_W}{{20,}}+"),
-    (("glc_", "glsa_", "sntrys_", "sntryu_", "eyJrIjoi"), r"[A-Za-z0-9_+/=-]{24,}+"),
+    (("glc_", "glsa_", "sntrys_", "sntryu_", "eyJrIjoi", "eyJwYXlsb2FkIjoi"), r"[A-Za-z0-9_+/=-]{24,}+"),
     (("NRAK-", "NRJS-", "NRII-", "NRAL-", "PMAK-", "HRKU-", "RGAPI-"), rf"{_W}{{20,}}+"),
     (("hvs.", "hvb.", "hvr."), rf"{_W}{{16,}}+"),
     (("dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."), r"[\w.-]{30,}+"),
@@ -58,6 +58,9 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("$2a$", "$2b$", "$2y$"), r"\d\d\$[./A-Za-z0-9]{53}"),
     (("$apr1$",), r"[./A-Za-z0-9]{1,8}+\$[./A-Za-z0-9]{22,}+"),
     (("{SSHA}", "{SSHA256}", "{SSHA512}", "{SHA}", "{SMD5}"), r"[A-Za-z0-9+/]{20,}+={0,2}+"),
+    # The first line of a private key in base64, as in a Kubernetes secret.
+    (("LS0tLS1CRUdJTiBQUklWQVRF", "LS0tLS1CRUdJTiBSU0EgUFJJVkFURS", "LS0tLS1CRUdJTiBFQyBQUklWQVRF",
+      "LS0tLS1CRUdJTiBPUEVOU1NI", "LS0tLS1CRUdJTiBFTkNSWVBURUQg"), r"[A-Za-z0-9+/=]{20,}+"),
     (("django-insecure-",), r"[^\s\"']{20,}+"),
     # Discord: the first part is the base64 of a number of 17 to 20 digits.
     (("MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT"),
@@ -87,6 +90,7 @@ _AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("rabbitmqctl ", r"(?:add_user|change_password) [^\s]{1,64}+ [\"']?()[^\s\"'$]{3,128}+"),
         ("echo ", r"[\"']?[^\s:\"'|$]{1,64}+:()[^\s\"'|$]{2,128}+(?=[\"']?\s?\|\s?(?:sudo )?chpasswd)"),
         ("echo ", r"[\"']?()[^\s\"'|$]{2,128}+(?=[\"']?\s?\|\s?sudo -S)"),
+        ('"value": "', r"()[A-Za-z0-9+/]{86}==(?=\")"),  # an account's key of 64 bytes
         ("auth=(", _PAIR),
         ("BasicAuth(", _PAIR),
         ("DigestAuth(", _PAIR),

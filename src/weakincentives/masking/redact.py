@@ -79,13 +79,17 @@ def _spans(text: str) -> list[tuple[int, int]]:
     found = [span for spans in _rules() for span in spans(text, lower)]
     found.sort()
     merged: list[tuple[int, int]] = []
-    for begin, end in found:
-        if begin == end or text[begin:end] == MASK:
+    last = -1
+    for span in found:
+        begin, end = span
+        if begin == end or (end - begin == len(MASK) and text[begin:end] == MASK):
             continue
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((begin, end))
+        if begin > last:
+            merged.append(span)
+            last = end
+        elif end > last:
+            merged[-1] = (merged[-1][0], end)
+            last = end
     return merged
 
 

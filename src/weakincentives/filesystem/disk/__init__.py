@@ -1,5 +1,4 @@
-"""Files in a real directory: confined to it, written atomically, undone by a journal."""
+"""Files in a real directory: confined to it, written atomically, undone by a journal.
 
-from .filesystem import HostFilesystem
-
-__all__ = ["HostFilesystem"]
+Nothing is imported here: most programs never use it. `HostFilesystem` is in `weakincentives.filesystem`.
+"""
