@@ -154,11 +154,10 @@ class KeptLoop:
         _kept.add(self)
 
     def leave_to_parent(self) -> None:
-        """In a forked process: closing the parent's loop would take descriptors out of an epoll that both have."""
+        """In a forked process: it gets a loop of its own when it needs one."""
         self._lock = Lock()
-        if self._driven is not None and self._close is not None:
-            self._close.detach()
-            _never_close(self._driven.loop)
+        if self._close is not None:
+            self._close()
         self._driven = None
 
     @property
@@ -217,6 +216,7 @@ class _Driven:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
         self._lock = RLock()  # `drop` may be called by the garbage collector, anywhere
         self._busy = self._held = self._stopping = self._stopped = self._dropped = False
         self.spoiled = False
@@ -287,7 +287,14 @@ class _Driven:
         return not thread.is_alive()
 
     def drop(self) -> None:
-        """Close the loop, now or when what runs on it has ended."""
+        """Close the loop, now or when what runs on it has ended.
+
+        Not in a forked process: that would take descriptors out of an epoll that both have. There the other threads,
+        and with them their loops, go before anything else runs.
+        """
+        if os.getpid() != self._pid:
+            _never_close(self.loop)
+            return
         with self._lock:
             self._dropped = True
             if self._thread is not None and not self._waiting:

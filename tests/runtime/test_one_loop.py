@@ -356,6 +356,29 @@ def test_a_forked_process_has_a_loop_of_its_own(client: httpx.AsyncClient) -> No
         assert executor.execute(call("fetch", "3", text="x")).result.value == "ok"
 
 
+def test_a_fork_in_another_thread_leaves_the_loop_alone() -> None:
+    """The child loses this thread, and its loop with it, before anything of ours runs there."""
+    with own_loop():
+        user, codes = KeptLoop(), list[int]()
+        thread_loop().enter(user)  # no variable holds it, as in plain code
+        assert thread_loop().run(asyncio.sleep(0, "here")) == "here"
+
+        def fork() -> None:
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        assert codes == [0]
+        thread_loop().hold()
+        time.sleep(0.2)  # now it sleeps, and must be woken
+        assert asyncio.run_coroutine_threadsafe(asyncio.sleep(0, "woken"), thread_loop().loop).result(30) == "woken"
+        thread_loop().leave(user)
+
+
 # --- handlers that end the program
 
 
