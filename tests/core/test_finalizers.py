@@ -123,6 +123,26 @@ def test_a_queue_that_goes_closes_its_directory(tmp_path: Path, cyclic: bool) ->
     assert open_files() == before
 
 
+def test_a_queue_that_is_closed_while_it_goes_closes_its_directory_once(tmp_path: Path) -> None:
+    """The garbage collector closes it before it runs finalizers; what has its number by then is not theirs to close."""
+    gc.collect()
+    taken: list[int] = []
+
+    class Owner:
+        def __init__(self) -> None:
+            self.queue, self.itself = waiting_queue(tmp_path), self
+
+        def __del__(self) -> None:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+            self.queue.close()
+
+    Owner()
+    (number,) = [fd for fd in range(3, 1024) if _is(fd, tmp_path)]
+    gc.collect()
+    assert taken == [number]
+    os.close(number)  # it is still open
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_forked_child_closes_nothing_of_its_parent(tmp_path: Path) -> None:
     """Closing or dropping a queue in a child leaves alone what has the descriptor's number there by then."""

@@ -289,18 +289,28 @@ class Queue:
 
     def close(self) -> None:
         """Let go of the directory."""
-        if self._fd is not None and _descriptors.pop(self._fd, None) is not None:
+        fd = self._own()
+        if fd is not None and _descriptors.pop(fd, None) is not None:
             with suppress(OSError):
-                os.close(self._fd)
+                os.close(fd)
         self._fd, self._waiting = None, False
 
+    def _own(self) -> int | None:
+        """The descriptor, unless its number may be another's: after a fork, or in a finalizer of garbage it is part of.
+
+        Then the garbage collector has closed it already: it calls weak references first, and finalizers later.
+        """
+        held = None if self._fd is None else _descriptors.get(self._fd)
+        return None if held is None or held() is not self else self._fd
+
     def _descriptor(self) -> int:
-        if self._fd is None or self._fd not in _descriptors:  # a lock that came through a fork is the parent's too
+        fd = self._own()
+        if fd is None:  # a lock that came through a fork is the parent's too
             fd = self._fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
             held = _Descriptor(self, _CLOSE)
             held.close = partial(os.close, fd)
             _descriptors[fd] = held  # instead of one that was closed when its queue went
-        return self._fd
+        return fd
 
 
 _FIRST_BYTE = struct.Struct("hhqqi")
