@@ -241,6 +241,7 @@ def open_host(root: Path, syscalls: Faulty, **options: Any) -> HostFilesystem:
 def abandon(fs: HostFilesystem, syscalls: Faulty) -> None:
     """What is left of a process that crashed: nothing but its files."""
     syscalls.reap()
+    fs._disk._lock._fd = -1  # a forked child closes its own, whatever that number is by then
     fs._closed = True
     fs._transactions.closed = True
     fs._transactions.busy = False
