@@ -194,7 +194,7 @@ def test_no_bomb_takes_the_machine(which: str) -> None:
 def test_the_worker_is_stopped_by_memory() -> None:
     """What needs more than the limit is refused, by text or by the end of the process; none is left behind."""
     pytest.importorskip("regex", reason="regex has no wheel here")
-    from weakincentives.filesystem.search import patterns as pattern_worker
+    from weakincentives.filesystem.search import pattern_worker
 
     matcher = pattern_worker.WorkerMatcher("(?:ab?)+c", ignore_case=False, deadline=monotonic() + 120)
     try:
@@ -208,7 +208,7 @@ def test_the_worker_is_stopped_by_memory() -> None:
 def test_the_worker_is_killed_at_the_deadline() -> None:
     """A pattern that backtracks without end raises `TimeoutError` at its wall-clock limit."""
     pytest.importorskip("regex", reason="regex has no wheel here")
-    from weakincentives.filesystem.search import patterns as pattern_worker
+    from weakincentives.filesystem.search import pattern_worker
 
     began = monotonic()
     matcher = pattern_worker.WorkerMatcher("(a|aa)+$", ignore_case=False, deadline=began + 3)
