@@ -70,7 +70,7 @@ dead: $(VENV)/.dev
 	@$(BIN)/deptry src
 
 docs: $(VENV)/.dev
-	@$(BIN)/python -m pytest README.md docs src
+	@$(BIN)/python -m pytest README.md CONTRIBUTING.md docs src
 
 coverage: $(VENV)/.dev
 	@rm -f .coverage .coverage.*

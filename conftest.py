@@ -11,7 +11,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
 pytest_collect_file = (
-    Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "docs/*.md"])
+    Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "CONTRIBUTING.md", "docs/*.md"])
     + Sybil(
         parsers=[DocTestParser(ELLIPSIS | NORMALIZE_WHITESPACE)],
         patterns=["src/*/*.py", "src/*/*/*.py", "src/*/*/*/*.py", "src/*/*/*/*/*.py"],
