@@ -46,6 +46,7 @@ HASHES: dict[str, Callable[[int], object]] = {
     "hashes with equal low bits": lambda n: Colliding(n, n << 20),
     "hashes that share the first place": lambda n: Colliding(n, n << 6 | 5),
     "the lowest hash": lambda n: Colliding(n, -(2**61) + 5),
+    "later hashes that share the first place": lambda n: Colliding(n, n if n <= SMALL else n << 6 | 5),
 }
 
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from tests.world import BEFORE, Counter, Go, Note, World, binding, change, make_tool, ok, outcomes
 
+from weakincentives import runtime
 from weakincentives.errors import NoEffect, RollbackError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolInvoked, ToolResult
@@ -269,6 +270,33 @@ def test_cancelling_a_task_undoes_its_call(delay: float) -> None:
     assert world.counter.alive == 0
 
 
+def test_ctrl_c_in_a_restore_is_tried_again() -> None:
+    """A restore that Ctrl-C broke off is done once more; the interrupt is raised when everything is undone."""
+
+    class Interrupted(Counter):
+        tries = 0
+
+        def restore(self, snapshot: int, /) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                raise KeyboardInterrupt
+            super().restore(snapshot)
+
+    interrupted = Interrupted()
+
+    def body(context: ToolContext) -> None:
+        change(context)
+        interrupted.value += 1
+
+    world = World(make_tool(failing(body)), resources={Interrupted: interrupted})
+    before = world.picture()
+    with pytest.raises(KeyboardInterrupt):
+        world.call()
+    assert world.picture() == before
+    assert (interrupted.value, interrupted.alive) == (0, 0)
+    assert outcomes(world.events) == ["cancelled"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need the main thread")
 @pytest.mark.parametrize(
@@ -315,7 +343,10 @@ def test_ctrl_c_at_random_moments(seed: int) -> None:
         pass
 
 
-STAGES = {"dispatch.py", "parse.py", "gate.py", "invoke.py", "settle.py", "reply.py", "contexts.py", "transactions.py"}
+STAGES = {
+    "dispatch.py", "admission.py", "invoke.py", "accept.py", "finish.py", "contexts.py", "transactions.py",
+    "participants.py",
+}  # fmt: skip
 
 
 def interrupted_at(number: int) -> tuple[World, bool, bool]:
@@ -357,6 +388,7 @@ def interrupted_at(number: int) -> tuple[World, bool, bool]:
 @pytest.mark.skipif(sys.gettrace() is not None, reason="somebody else is tracing")
 def test_ctrl_c_on_any_line_of_the_engine() -> None:
     """Ctrl-C on any line of the engine leaves all of a call or nothing of it, and the log never lies."""
+    assert {path.name for path in Path(runtime.__file__).parent.glob("*.py")} >= STAGES
     unrecorded = 0
     for line in range(1, 1000):
         world, came, _ = copy_context().run(interrupted_at, line)

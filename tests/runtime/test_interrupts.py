@@ -508,14 +508,15 @@ def test_an_executor_that_is_dropped_counts_as_closed() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def interrupting(session: Session) -> threading.Event:
-    """Subscribe somebody who sends Ctrl-C at the first event and then does not return before the end of the test."""
+def interrupting(session: Session, *, sends: bool = True) -> threading.Event:
+    """Subscribe a function that sends Ctrl-C at the first event, unless told not to, and takes two seconds for it."""
     told = threading.Event()
 
     def hang(event: ToolInvoked) -> None:
         if not told.is_set():
             told.set()
-            os.kill(os.getpid(), INT)
+            if sends:
+                os.kill(os.getpid(), INT)
             time.sleep(2)
 
     session.dispatcher.subscribe(ToolInvoked, hang)
@@ -538,13 +539,19 @@ def test_an_interrupt_while_subscribers_hear_of_a_refused_call() -> None:
     assert_free(session)
 
 
-def test_an_interrupt_waits_until_a_declined_call_is_answered() -> None:
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_an_interrupt_waits_until_a_declined_call_is_answered(when: str) -> None:
     """What ends a conversation is not cut short: the interrupt comes when the call is recorded and answered."""
     session = Session()
-    told = interrupting(session)
+    told = interrupting(session, sends=when == "meanwhile")
     executor = executor_of(write, session=session, deadline=Deadline.after(timedelta(seconds=60)))
     with executor, shielded():
-        reply = executor.decline(call("write", "1", text="a"), "Not now.")
+        if when == "before":
+            signal.raise_signal(INT)  # noted, so that every wait finds it when it begins
+        try:
+            reply = executor.decline(call("write", "1", text="a"), "Not now.")
+        except KeyboardInterrupt:
+            pytest.fail("the end of the call was interrupted")  # else it would end all tests, not fail this one
         assert told.is_set()
         assert (reply.outcome, outcomes(session)) == ("cancelled", ["cancelled"])
         with pytest.raises(KeyboardInterrupt):
