@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LATER = ["masking.names", "masking.places", "masking.prefixes", "filesystem.search.pattern_syntax"]
-LATER += ["filesystem.disk.filesystem"]
+_MASKING = ["masking.names", "masking.places", "masking.prefixes"]
+LATER = [*_MASKING, "filesystem.search.pattern_syntax", "filesystem.disk.filesystem"]
 PROGRAM = f"""
 import sys
 import weakincentives
