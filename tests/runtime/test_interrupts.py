@@ -516,6 +516,7 @@ def interrupting(session: Session, *, sends: bool = True) -> threading.Event:
         if not told.is_set():
             told.set()
             if sends:
+                time.sleep(0.05)  # CPython does not see a signal that comes just when its wait begins
                 os.kill(os.getpid(), INT)
             time.sleep(2)
 
