@@ -218,8 +218,7 @@ os.register_at_fork(after_in_child=_after_fork)
 # Values that are kept for as long as an object lives, and forgotten without running Python code.
 #
 # The callbacks of `weakref.WeakKeyDictionary`, `WeakSet` and `finalize` are Python functions. They run at whatever
-# moment
-# an object goes, and an interrupt that is raised in one of them is lost: Python prints it and goes on.
+# moment an object goes, and an interrupt that is raised in one of them is lost: Python prints it and goes on.
 
 
 K = TypeVar("K")

@@ -14,7 +14,8 @@ from weakincentives.contrib.files.mounts import HostMount, copy_in, export_files
 from weakincentives.contrib.tools import PodmanSandboxConfig, PodmanSandboxSection, VfsConfig, VfsToolsSection
 from weakincentives.errors import PathRefusedError, PromptValidationError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from weakincentives.filesystem.paths import normalise, reserved
+from weakincentives.filesystem.paths import normalise
+from weakincentives.filesystem.reserved import reserved
 from weakincentives.filesystem.search.walk import FilesystemTree, walk_files
 from weakincentives.filesystem.views import SubFilesystem
 

@@ -290,7 +290,7 @@ MUTANTS = [
     Mutant(
         "what is compared with a password is masked",
         "masking/names.py",
-        'sign in ("=", "=>", ":=")',
+        'sign in ("=", "=>", ":=", "%3d")',
         '"=" in sign',
         _MASKING,
     ),

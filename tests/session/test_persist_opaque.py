@@ -202,3 +202,12 @@ def test_only_the_owner_clears_a_log() -> None:
     with pytest.raises(ZeroDivisionError):
         session.clear_log(ToolInvoked, lambda event: 1 / 0)
     assert session[ToolInvoked].count() == 1
+
+
+def test_a_key_that_is_not_unicode_is_a_value_without_a_json_form() -> None:
+    """A lone surrogate as the key of a mapping is refused as everything else that cannot be saved, and marked alike."""
+    session = Session()
+    session[Holder].append(Holder("a", {"\ud800": 1}))
+    with pytest.raises(SessionFormatError, match="Holder cannot be saved"):
+        session.to_json()
+    assert "cannot be saved" not in session.to_json(on_opaque="mark")

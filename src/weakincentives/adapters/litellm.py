@@ -14,10 +14,8 @@ from .sdk_errors import ProviderWords, load
 # What LiteLLM sends through: one object that serves both of its ways, with the limits of `guard.py`.
 #
 # LiteLLM takes a `client=` for a call: its own `HTTPHandler` for most providers, a client of the `openai` package for
-# the
-# others. Which it wants depends on the provider and on its version. A handler that has the latter's `chat`, too, is
-# right
-# for both, and nothing has to be set for the whole process.
+# the others. Which it wants depends on the provider and on its version. A handler that has the latter's `chat`, too, is
+# right for both, and nothing has to be set for the whole process.
 
 
 _OF_OPENAI = ("chat", "api_key", "base_url", "_base_url")

@@ -179,11 +179,10 @@ class Filesystem(Protocol):
 # What changes when a file's content does.
 #
 # A filesystem that can tell without reading the file again has a method `fingerprint(path)`, which raises as
-# `read_bytes`
-# does; of any other the content is read. Either way it is the SHA-256 of the content, so that equal content has equal
-# fingerprints in every filesystem and after a restart, and what was rolled back has the one it had. A file too large
-# to
-# be read for that (`MAX_HASHED`) is known by its size and time instead, which a rollback restores as well.
+# `read_bytes` does; of any other the content is read. Either way it is the SHA-256 of the content, so that equal
+# content has equal fingerprints in every filesystem and after a restart, and what was rolled back has the one it had. A
+# file too large to be read for that (`MAX_HASHED`) is known by its size and time instead, which a rollback restores as
+# well.
 
 
 MAX_HASHED = 64 << 20

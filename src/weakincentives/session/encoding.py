@@ -130,7 +130,7 @@ def _encode(value: Any) -> tuple[Any, list[Any], Any]:
 def _dump(cls: type[Any], value: Any) -> Any:
     try:
         return adapter_of(cls).dump_python(value, mode="json", warnings="none", by_alias=False)
-    except (PydanticSerializationError, UnicodeDecodeError) as error:
+    except (PydanticSerializationError, UnicodeError) as error:  # bytes that are not text, text that is not Unicode
         raise SessionFormatError(f"A {type_name(cls)} cannot be saved: {_first_line(error)}.") from error
 
 

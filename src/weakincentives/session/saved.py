@@ -63,9 +63,8 @@ def _can_be_saved(value: Any) -> bool:
 
 # WINK's own classes in saved sessions: its events, the state of its sections, what its tools take and give.
 #
-# They are known by name, so that `Session.from_json` needs to be told only of the classes of the application. The
-# list is
-# written down: a saved text may be anybody's, and must not make us import or build anything else.
+# They are known by name, so that `Session.from_json` needs to be told only of the classes of the application. The list
+# is written down: a saved text may be anybody's, and must not make us import or build anything else.
 
 
 _PACKAGE = "weakincentives."

@@ -12,8 +12,7 @@ from .pages import MAX_EDITED_BYTES
 
 # Where in a file the lines are that are most like some given ones, in bounded time.
 #
-# Lines are compared by their 4-grams, without white space. Each line of the file votes for the window in which it
-# would
+# Lines are compared by their 4-grams, without white space. Each line of the file votes for the window in which it would
 # stand at its place, so the work is that of reading the file once, not of comparing every window.
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple, Self, final
 
 from ...errors import PathRefusedError, PromptValidationError
 from ...filesystem import FileChanges, Filesystem, HostFilesystem
-from ...filesystem.paths import ROOT, join, normalise, reserved
+from ...filesystem.paths import ROOT, join, normalise
+from ...filesystem.reserved import reserved
 from ...filesystem.search.globs import Glob
 
 

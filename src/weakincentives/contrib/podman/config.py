@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...clock import MAX_SECONDS, is_finite_number
 from ...errors import PromptValidationError
-from ...filesystem.paths import reserved
+from ...filesystem.reserved import reserved
 from ..code.protocol import EvalLimits
 from ..files.mounts import Copied, HostMount, copy_in
 from .image import DEFAULT_IMAGE

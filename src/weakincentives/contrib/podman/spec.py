@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ...errors import SandboxError
-from ...filesystem import paths as reserved
+from ...filesystem import reserved
 from .image import DEFAULT_IMAGE
 
 # How the container's process 1 gets its program: as text, over its input; nothing of the host is mounted for it.
@@ -166,8 +166,7 @@ class ContainerSpec:
 # Which system calls a container may make: what podman allows by default, less what nobody needs to build or compute.
 #
 # Podman's own profile lets every process make user namespaces and mount in them, which opens much of the kernel, and
-# open
-# sockets of kinds that no network namespace holds, such as those between a virtual machine and its host.
+# open sockets of kinds that no network namespace holds, such as those between a virtual machine and its host.
 
 
 PLACES: Final = ("/etc/containers/seccomp.json", "/usr/share/containers/seccomp.json")

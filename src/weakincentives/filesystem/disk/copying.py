@@ -10,7 +10,8 @@ from typing import Final, final
 
 from ...errors import PathRefusedError
 from ...fence import check_wanted
-from ..paths import ROOT, join, reserved, split
+from ..paths import ROOT, join, split
+from ..reserved import reserved
 from .confine import Confined, Handle, refused
 from .disk_state import Disk, Naming
 from .syscalls import CREATE, DIRECTORY, READ, Syscalls, write_all

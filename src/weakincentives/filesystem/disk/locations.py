@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import final
 
 from ...errors import JournalError
-from ..paths import reserved
+from ..reserved import reserved
 from . import private_dir
 from .confine import Handle
 from .frames import Authenticator

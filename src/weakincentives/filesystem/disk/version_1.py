@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, final
 from zlib import crc32
 
 from ...errors import JournalError
-from ..paths import reserved
+from ..reserved import reserved
 from .confine import Confined, Handle, is_ours
 from .frames import RejectedError
 from .journal import Record, decode

@@ -18,11 +18,9 @@ from .nodes import Directory, lookup, put_back
 
 # Which paths were touched since each living snapshot; nothing is remembered when there is none.
 #
-# The log is a row of periods, oldest first. A snapshot opens a period and holds on to it; a write notes its path in
-# the
+# The log is a row of periods, oldest first. A snapshot opens a period and holds on to it; a write notes its path in the
 # newest. What changed since a snapshot is in its own period and the later ones. A period that no snapshot holds any
-# more
-# is merged into the one before it, or forgotten when there is none, so there are never more than living snapshots.
+# more is merged into the one before it, or forgotten when there is none, so there are never more than living snapshots.
 
 
 class Period:

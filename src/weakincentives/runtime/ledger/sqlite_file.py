@@ -238,11 +238,9 @@ def explained(error: sqlite3.Error, path: Path) -> LedgerError:
 # Who waits for a SQLite file, so that whoever just wrote lets others go first.
 #
 # A waiting process shares an advisory lock on the file's directory; a writer that could not have that lock for itself
-# knows that somebody is waiting. Nobody ever waits for this lock: it only tells, and the system drops it when a
-# process
+# knows that somebody is waiting. Nobody ever waits for this lock: it only tells, and the system drops it when a process
 # dies. It is a lock on a byte (`fcntl`), which belongs to the open descriptor: `flock` on the directory is that of a
-# `HostFilesystem` whose root it is. Systems other than Linux have no such locks for directories; there nobody is
-# told.
+# `HostFilesystem` whose root it is. Systems other than Linux have no such locks for directories; there nobody is told.
 
 
 _WAY = (0.0006, 0.0012)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ....filesystem.paths import reserved
+from ....filesystem.reserved import reserved
 
 __all__ = ["reserved"]
