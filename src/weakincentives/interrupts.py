@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from functools import partial
 from inspect import currentframe
 from queue import Empty, SimpleQueue
-from threading import TIMEOUT_MAX, get_ident
+from threading import get_ident
 from time import monotonic
 from types import CodeType
 from typing import Any, Generic, TypeVar, final
@@ -138,12 +138,16 @@ def finalizer(close: Callable[[T], object]) -> Callable[[T], None]:
     return finalize
 
 
+_LOOK = 1.0
+"""So many seconds at most pass until a signal is seen that came just when a wait began: CPython misses those."""
+
+
 def wait_until_done(
     future: Future[Any],
     seconds: float | None = None,
     *,
     meanwhile: Callable[[], object] | None = None,
-    period: float = TIMEOUT_MAX,
+    period: float = _LOOK,
     deliver: bool = True,
 ) -> bool:
     """Block until the future is done; False when that takes longer than `seconds`. What it holds is not looked at.
