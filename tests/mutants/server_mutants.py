@@ -122,4 +122,25 @@ MUTANTS = [
         'secret = environment.get(name, "")',
         _SECRET,
     ),
+    Mutant(
+        "the launcher keeps the environment",
+        "adapters/claude_agent_sdk/launcher.py",
+        "again, clean(sys.argv[2]))",
+        "again, {**os.environ, **clean(sys.argv[2])})",
+        (f"{_CLAUDE}::test_commands_do_not_see_the_environment",),
+    ),
+    Mutant(
+        "a path in a prompt is read",
+        "adapters/claude_agent_sdk/adapter.py",
+        '"CLAUDE_CODE_DISABLE_ATTACHMENTS": "1"',
+        '"CLAUDE_CODE_DISABLE_ATTACHMENTS": "0"',
+        (f"{_CLAUDE}::test_a_path_in_the_prompt_is_text",),
+    ),
+    Mutant(
+        "a command that ignores signals goes on after its time",
+        "adapters/claude_agent_sdk/native.py",
+        "alone = not set(self._tracker.pending) - {call_id}",
+        "alone = False",
+        (f"{_CLAUDE}::test_a_command_that_takes_too_long_does_not_go_on",),
+    ),
 ]

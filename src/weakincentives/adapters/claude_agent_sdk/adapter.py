@@ -79,6 +79,7 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "API_TIMEOUT_MS": str(_milliseconds(self.settings.request_timeout)),
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a command that takes too long would go on in the background
+            "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",  # a "@path" in the prompt would be read, wherever it is
             **(env or {}),
         }
         self.cli_path = None if cli_path is None else os.fspath(cli_path)

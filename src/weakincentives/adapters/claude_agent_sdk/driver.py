@@ -49,6 +49,7 @@ _GRACE = 1.0
 _MARGIN = 5.0
 """Seconds beyond `request_timeout`, so that Claude Code, which keeps it too, can say itself what went wrong."""
 _ENDING = "This call was not run, because the evaluation is ending."
+_SHELL_PREFIX = "CLAUDE_CODE_SHELL_PREFIX"
 _STOP_REASONS: dict[str | None, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 
 
@@ -195,7 +196,7 @@ class Conversation(Generic[OutputT]):
             **{
                 "system_prompt": settings.system,
                 "setting_sources": [],
-                "extra_args": {"no-session-persistence": None},
+                "extra_args": {"no-session-persistence": None, "disable-slash-commands": None},
                 **adapter.extra,
                 "model": adapter.model,
                 "tools": list(adapter.native_tools),
@@ -204,12 +205,18 @@ class Conversation(Generic[OutputT]):
                 "strict_mcp_config": True,
                 "max_turns": settings.max_turns,
                 "cwd": self._cwd,
-                "env": adapter.env,
+                "env": self._environment(processes),
                 "cli_path": processes.cli_path,
                 "include_partial_messages": self._telling.listened_to,
                 "hooks": hooks.matchers(adapter.sdk),
             }
         )
+
+    def _environment(self, processes: Processes) -> dict[str, str]:
+        env: dict[str, str] = self._adapter.env
+        if "Bash" in self._adapter.native_tools and _SHELL_PREFIX not in env:
+            return {**env, _SHELL_PREFIX: processes.shell()}
+        return env
 
     def _first_words(self) -> str:
         earlier = _as_text(self._earlier)

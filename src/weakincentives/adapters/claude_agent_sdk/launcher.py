@@ -1,6 +1,8 @@
 """Started in the place of Claude Code: it runs Claude Code with a clean environment and outlives nothing it starts.
 
 A program of its own that needs only the standard library: `python -I launcher.py PID_FILE NAMES CLI ARGUMENTS...`.
+It starts itself again with the clean environment first: `/proc/PID/environ` shows what a program was started with, and
+every command of Claude Code may read it.
 It is the reaper of all descendants (on Linux only), so that a command which left its shell, its session and its process
 group becomes its child, where `processes.py` finds it when the call ends. When Claude Code ends, or the process that
 started it does, everything that is left is killed.
@@ -60,21 +62,26 @@ def _parents() -> dict[int, int]:
     return parents
 
 
-def main(pid_file: str, names: str, command: list[str]) -> int:
-    """Run the command until it ends; its exit code."""
-    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", _nothing)
-    if prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "this system does not let a process collect its descendants")
-    starter = os.getppid()
-    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+def clean(names: str) -> dict[str, str]:
+    """The environment with nothing in it but the names that were allowed; secrets are in pipes."""
     allowed = set(names.split(","))
     environment = {name: value for name, value in os.environ.items() if name in allowed or name.startswith(PREFIXES)}
     _hide(environment, "ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR")
     _hide(environment, "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR")
+    environment.setdefault("SHLVL", "1")  # without it bash takes a socket for a remote login and reads ~/.bashrc
+    return environment
+
+
+def main(pid_file: str, starter: int, command: list[str]) -> int:
+    """Run the command until it ends, or until `starter`, our parent, does; its exit code."""
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", _nothing)
+    if prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "this system does not let a process collect its descendants")
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     child = os.fork()
     if child == 0:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.execve(command[0], command, environment)  # noqa: S606 - it is the program we were given
+        os.execv(command[0], command)  # noqa: S606 - it is the program we were given
 
     def told_to_end(*_: object) -> None:
         _end(child)
@@ -153,4 +160,8 @@ def _kill_all() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    if not sys.argv[2].isdigit():
+        given = len(sys.argv) - 1
+        again = [*sys.orig_argv[:-given], sys.argv[1], str(os.getppid()), *sys.argv[3:]]
+        os.execve(sys.executable, again, clean(sys.argv[2]))  # noqa: S606 - ourselves
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from ...filesystem.reserved import reserved
 from ...prompt.prompt import Prompt
 from ...results import ToolResult
 from ...runtime.call import ToolReply
@@ -100,6 +101,7 @@ class NativeHooks:
         if name.startswith(PREFIX):
             return _decision("allow")  # ours: the engine does all this itself
         call_id = data.get("tool_use_id") or tool_use_id or ""
+        self._processes.look()
         self._started(call_id, name, _text(given))
         problem = self._beyond_reach(name, given)
         if problem is not None:
@@ -129,6 +131,8 @@ class NativeHooks:
             if not isinstance(target, str) or not self._is_below(target):
                 why, what = ("nothing may be read", "Read") if name in READING else ("nothing can be undone", "Write")
                 return f"{target} is outside of {self._root}, where {why}.\n{what} below {self._root}."
+            if any(map(reserved, (self._root / target).resolve().relative_to(self._root).parts)):
+                return f"{target} has a name that undo state is kept under.\nUse another name."
         return None
 
     def _is_below(self, target: str) -> bool:
@@ -164,7 +168,8 @@ class NativeHooks:
         call_id = data.get("tool_use_id") or tool_use_id or ""
         try:
             if data["tool_name"] not in CONFINED:
-                await self._processes.end_left_over()  # before the files are looked at: it might go on writing
+                alone = not set(self._tracker.pending) - {call_id}
+                await self._processes.end_left_over(alone=alone)  # before the files are looked at: it might write on
             reply = self._tracker.end_tool_execution(tool_use_id=call_id, success=result.success, result=result)
         except Exception as error:  # noqa: BLE001 - a failed undo, or processes left: the evaluation must not go on
             self._failed(error)
