@@ -161,12 +161,15 @@ class ToolExecutor:
             finally:
                 shield.depth = depth
 
-    async def aexecute(self, call: ToolCall) -> ToolReply:
-        """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call."""
+    async def aexecute(self, call: ToolCall, *, before: Future[None] | None = None) -> ToolReply:
+        """Like `execute`, without blocking the event loop while waiting. Cancelling it undoes the call.
+
+        `before` is for read-only calls that overlap: the call runs at once and is recorded when that future is done.
+        """
         if not self._entered:
             await self._aenter()
         with shielded_run(self._shielded):
-            return await dispatch(call, self._run, _awaiting())
+            return await dispatch(call, self._run, _awaiting(), before)
 
     def execute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast, final
@@ -95,6 +96,7 @@ class Conversation(Generic[OutputT]):
         self._message_id: str | None = None
         self._text = ""
         self._calls: list[CallMessage] = []
+        self._newest_read: Future[None] | None = None
         self._streamed = False
         self._recorded_before = session[ToolInvoked].count()
         self._patience = Patience(self._settings.request_timeout + _MARGIN)
@@ -355,11 +357,25 @@ class Conversation(Generic[OutputT]):
         return tuple(map(tool_spec, self._prompt_tools()))
 
     async def _execute(self, call: ToolCall) -> ToolReply:
+        if not self._only_reads(call):
+            return await self._execute_one(call, None)
+        # Claude Code overlaps these. They are recorded and told in the order in which they came.
+        before, done = self._newest_read, Future[None]()
+        self._newest_read = done
+        try:
+            return await self._execute_one(call, before)
+        finally:
+            done.set_result(None)
+
+    def _only_reads(self, call: ToolCall) -> bool:
+        return any(tool.name == call.name and tool.annotations.read_only for tool in self._executor.tools)
+
+    async def _execute_one(self, call: ToolCall, before: Future[None] | None) -> ToolReply:
         if self._is_over():
             return self._executor.decline(call, _ENDING)
         self._call_started(call.id, call.name, json.dumps(call.arguments, ensure_ascii=False, default=str))
         try:
-            reply = await self._executor.aexecute(call)
+            reply = await self._executor.aexecute(call, before=before)
         except VisibilityExpansionRequired as expansion:
             reply = self._open(call, expansion)
         except asyncio.CancelledError:
