@@ -588,8 +588,11 @@ def test_confinement_that_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path:
                 value(section, "1 + 1")
 
 
-def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Where it is required its own words are told; where it is not, the worker runs without it."""
+def test_a_bubblewrap_that_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    """Where it is required its own words are told; where it is not, the worker runs without it, which is said once."""
+    monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     program.chmod(0o755)
@@ -597,10 +600,13 @@ def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_pa
     section = AstevalSection(config=AstevalConfig(bubblewrap="required"))
     with pytest.raises(RuntimeError, match=r"does not work here.*No permissions to create new namespace"):
         value(section, "1")
-    with AstevalSection() as section:
-        assert value(section, "1 + 1") == 2
-        assert section.backend.confinement is not None
-        assert not section.backend.confinement.bubblewrap
+    for _ in range(2):
+        with AstevalSection() as section:
+            assert value(section, "1 + 1") == 2
+            assert section.backend.confinement is not None
+            assert not section.backend.confinement.bubblewrap
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "No permissions to create new namespace" in caplog.text
 
 
 def faulty_bubblewrap(folder: Path, *, failures: int, complaint: str) -> Path:
@@ -633,6 +639,7 @@ def test_bubblewrap_gets_a_second_chance(
     works: bool,
 ) -> None:
     """One failure that may pass does not switch it off; giving it up is a warning, and holds until `close`."""
+    monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
     started = faulty_bubblewrap(tmp_path, failures=failures, complaint=complaint)
     monkeypatch.setenv("PATH", str(tmp_path))
     with AstevalSection(config=AstevalConfig(max_workers=2)) as section, ThreadPoolExecutor(1) as threads:

@@ -91,9 +91,10 @@ def report_unconfined() -> None:
 
 
 def _report(text: str) -> None:
+    """Log a warning, once in a process: a program may make any number of sections."""
     if (os.getpid(), text) not in _reported:
         _reported.add((os.getpid(), text))
-        _log.warning(text)
+        _log.warning("%s", text)
 
 
 def check_installed() -> None:
@@ -145,7 +146,7 @@ class AstevalWorker:
         except RuntimeError as error:
             if bubblewrap == "required":
                 raise RuntimeError(f"bubblewrap is required but does not work here: {error}") from error
-            _log.warning("bubblewrap does not work here; asteval runs without it until close() is called: %s", error)
+            _report(f"bubblewrap does not work here; asteval runs without it until close() is called: {error}")
             return cls._started(None), "never"
 
     @classmethod
