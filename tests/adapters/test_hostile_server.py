@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
+from weakincentives.loop.request_limits import Guard, unpacker
 from weakincentives.prompt import ToolInvoked
 from weakincentives.testing import ScriptedAdapter, call, say
 from weakincentives.testing.adapter_contract import Workshop
@@ -144,19 +146,28 @@ def test_a_packed_answer_is_unpacked(wire: str, mode: str, streaming: bool) -> N
         assert "not asked for: 'br'" in fails(adapter, mode, streaming)
 
 
+def test_what_follows_a_packed_answer_is_not_kept() -> None:
+    """zlib would keep it, and copy all of it with each further piece."""
+    packer, packed = zlib.compressobj(wbits=31), unpacker("gzip")
+    guard = Guard(60.0, MIB)
+    assert b"".join(guard.unpacked(packer.compress(b"{}") + packer.flush(), packed)) == b"{}"
+    for _ in range(3):
+        assert list(guard.unpacked(b"more", packed)) == []
+    assert packed.unused_data == b""
+    with pytest.raises(RequestFailed, match="larger than 1 MiB"):
+        list(guard.unpacked(bytes(MIB), packed))
+
+
 @every_wire
 @both_modes
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_no_other_server_gets_the_conversation(wire: str, mode: str, code: int) -> None:
-    """A redirect to another host is an error that names it; nothing is sent there."""
-    with (
-        HostileServer(Reply(say("Mine now."))) as thief,
-        HostileServer(
-            attacks.redirect(f"{thief.url.replace('localhost', '127.0.0.1')}/v1/chat/completions", code)
-        ) as server,
-    ):
-        adapter = attacked(wire, server.url, request_timeout=PATIENCE)
-        assert "http://127.0.0.1" in fails(adapter, mode, False)
+    """A redirect to another host is an error that names it, with its port; nothing is sent there."""
+    with HostileServer(Reply(say("Mine now."))) as thief:
+        where = thief.url.replace("localhost", "127.0.0.1")
+        with HostileServer(attacks.redirect(f"{where}/v1/chat/completions", code)) as server:
+            said = fails(attacked(wire, server.url, request_timeout=PATIENCE), mode, False)
+        assert f"'{where}'" in said
         assert (thief.connections, len(server.requests)) == (0, 1)
 
 

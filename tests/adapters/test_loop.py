@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -214,6 +215,15 @@ def test_waits_double_within_bounds(attempt: int) -> None:
     else:
         whole = min(2.0 ** (attempt - 1), 10.0)
         assert lengths == {0.0: whole / 2, 1.0: whole}
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1.0, 1e99])
+def test_a_wait_that_cannot_be_meant_is_ignored(seconds: float) -> None:
+    """Whichever adapter passes it on: the request is sent again as if nothing had been said."""
+    shop = Workshop()
+    busy = RequestFailed("throttled", "slow down", retry_after=seconds)
+    adapter = ScriptedAdapter(busy, say("Done."), throttle=Throttle(base=0.0))
+    assert adapter.evaluate(shop.prompt, shop.session).text == "Done."
 
 
 def test_a_wish_to_wait_is_never_shortened() -> None:

@@ -524,7 +524,7 @@ def test_a_missing_bubblewrap_is_said_once_when_a_section_is_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before any code runs, and not where the user left it out himself or asked for it to be required."""
-    monkeypatch.setattr(asteval_process, "_reported", set[int]())
+    monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
     monkeypatch.setenv("PATH", "/nowhere")
     for config in (AstevalConfig(bubblewrap="never"), AstevalConfig(confinement="required")):
         AstevalSection(config=config)
@@ -534,6 +534,31 @@ def test_a_missing_bubblewrap_is_said_once_when_a_section_is_made(
     assert len(caplog.records) == 1
     assert "bubblewrap is not installed" in caplog.text
     assert "confinement='required'" in caplog.text
+
+
+def test_a_missing_filter_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It shows with the first evaluation, whichever section that is in."""
+    monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
+    with AstevalSection() as section:
+        assert value(section, "1 + 1") == 2
+    assert caplog.records == []
+    monkeypatch.setattr(asteval_process, "WORKER", unfiltered_worker(tmp_path))
+    for _ in range(2):
+        with AstevalSection() as section:
+            assert [value(section, code) for code in ("1 + 1", "2 + 2")] == [2, 4]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "System calls cannot be filtered here" in caplog.text
+
+
+def unfiltered_worker(folder: Path) -> Path:
+    """A copy of the worker, as on a machine whose system calls it does not know."""
+    broken = folder / "worker"
+    shutil.copytree(asteval_process.WORKER, broken)
+    with (broken / "confine.py").open("a") as file:
+        file.write("\n\ndef filter_calls():\n    return False\n")
+    return broken
 
 
 def test_confinement_that_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -551,10 +576,7 @@ def test_confinement_that_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with AstevalSection(config=required) as section:
         assert value(section, "1 + 1") == 2
         assert str(section.backend.confinement) == "bubblewrap, a system call filter, resource limits"
-    broken = tmp_path / "worker"
-    shutil.copytree(asteval_process.WORKER, broken)
-    with (broken / "confine.py").open("a") as file:
-        file.write("\n\ndef filter_calls():\n    return False\n")
+    broken = unfiltered_worker(tmp_path)
     with (broken / "language.py").open("a") as file:
         # Code that runs is noticed: nothing is answered then. The worker tries out some of its own before.
         file.write("\n\n_sound = evaluate\n\ndef evaluate(code, *args, **options):\n    import os\n")
@@ -566,8 +588,11 @@ def test_confinement_that_is_required(monkeypatch: pytest.MonkeyPatch, tmp_path:
                 value(section, "1 + 1")
 
 
-def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Where it is required its own words are told; where it is not, the worker runs without it."""
+def test_a_bubblewrap_that_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Any
+) -> None:
+    """Where it is required its own words are told; where it is not, the worker runs without it, which is said once."""
+    monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     program.chmod(0o755)
@@ -575,10 +600,13 @@ def test_a_bubblewrap_that_does_not_work(monkeypatch: pytest.MonkeyPatch, tmp_pa
     section = AstevalSection(config=AstevalConfig(bubblewrap="required"))
     with pytest.raises(RuntimeError, match=r"does not work here.*No permissions to create new namespace"):
         value(section, "1")
-    with AstevalSection() as section:
-        assert value(section, "1 + 1") == 2
-        assert section.backend.confinement is not None
-        assert not section.backend.confinement.bubblewrap
+    for _ in range(2):
+        with AstevalSection() as section:
+            assert value(section, "1 + 1") == 2
+            assert section.backend.confinement is not None
+            assert not section.backend.confinement.bubblewrap
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "No permissions to create new namespace" in caplog.text
 
 
 def faulty_bubblewrap(folder: Path, *, failures: int, complaint: str) -> Path:
@@ -611,6 +639,7 @@ def test_bubblewrap_gets_a_second_chance(
     works: bool,
 ) -> None:
     """One failure that may pass does not switch it off; giving it up is a warning, and holds until `close`."""
+    monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
     started = faulty_bubblewrap(tmp_path, failures=failures, complaint=complaint)
     monkeypatch.setenv("PATH", str(tmp_path))
     with AstevalSection(config=AstevalConfig(max_workers=2)) as section, ThreadPoolExecutor(1) as threads:

@@ -112,6 +112,33 @@ def test_files_swapped_while_the_host_reads(box: Sandbox, tmp_path: Path) -> Non
     box.ok("rm -rf real link tmp")
 
 
+def test_directories_swapped_while_they_are_counted(tmp_path: Path) -> None:
+    """A file or a symlink in place of a directory, or above one, stops no command and leads nowhere else."""
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    (elsewhere / "below" / ".wink").mkdir(parents=True)
+    over_there = Bounds(1 << 30, 1000, 0, False)
+    assert "is reserved" in str(over(str(elsewhere), over_there, False))
+    for name in range(20):
+        (work / f"{name}" / "below").mkdir(parents=True)
+    ends = time.monotonic() + 1.0
+
+    def swap() -> None:
+        aside = tmp_path / "aside"
+        while time.monotonic() < ends:
+            for name in work.iterdir():
+                for stand_in in (lambda name=name: name.symlink_to(elsewhere), lambda name=name: name.touch()):
+                    name.rename(aside)
+                    stand_in()
+                    name.unlink()
+                    aside.rename(name)
+
+    swapping = Thread(target=swap)
+    swapping.start()
+    found = {over(str(work), over_there, False) for _ in iter(lambda: time.monotonic() < ends, False)}
+    swapping.join()
+    assert found == {None}
+
+
 def test_deep_and_many_directories(box: Sandbox) -> None:
     """Trees deeper than any path, and too many files, are undone like everything else."""
     before = box.files()
@@ -223,6 +250,33 @@ for fd in range(3, 1000):
 """
     box.python(spoof)
     quiet(box)
+
+
+@pytest.mark.parametrize(
+    "slower",
+    [
+        "setpriority(os.PRIO_PROCESS, 1, 19)",
+        "setpriority(os.PRIO_PGRP, 1, 19)",
+        "setpriority(os.PRIO_USER, 0, 19)",
+        "sched_setaffinity(1, {min(os.sched_getaffinity(0))})",
+        "sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))",
+    ],
+)
+def test_process_1_cannot_be_slowed_for_the_next_call(box: Sandbox, slower: str) -> None:
+    """It runs as the user of the commands, who may give it less of the processors: such a container is replaced."""
+    look = "import os\nos.getpriority(0, 0), os.sched_getscheduler(0), sorted(os.sched_getaffinity(0))"
+    before = box.python(look).text
+    box.python(f"import os\nos.{slower}")
+    assert box.python(look).text == before
+
+
+def test_process_1_keeps_its_share_of_the_disk(box: Sandbox) -> None:
+    """What it could not find out about itself afterwards is refused."""
+    ioprio_set = {"x86_64": 251, "aarch64": 30}[os.uname().machine]
+    sched_setattr = {"x86_64": 314, "aarch64": 274}[os.uname().machine]
+    code = f"import ctypes\ncall = ctypes.CDLL(None).syscall\ncall({ioprio_set}, 1, 1, 3 << 13), "
+    code += f"call({sched_setattr}, 1)"
+    assert "Value: (-1, -1)" in box.python(code).text
 
 
 def test_privileges(box: Sandbox) -> None:

@@ -285,8 +285,15 @@ MUTANTS = [
     Mutant(
         "the adapter loads a model by its size",
         "adapters/local.py",
-        "                self._verify()\n",
-        "",
+        "with _checked_weights() if self._fetched else nullcontext(self.model) as file:",
+        "with nullcontext(self.model) as file:",
+        _WEIGHTS,
+    ),
+    Mutant(
+        "a model is loaded by the name of what was verified",
+        "adapters/local_weights.py",
+        "yield held if held.exists() else path",
+        "yield path",
         _WEIGHTS,
     ),
     Mutant(

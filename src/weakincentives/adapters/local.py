@@ -6,7 +6,8 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..loop.throttle import RequestFailed
 from ..runtime.messages import AnswerMessage, UserMessage
 from ..runtime.waiting import AWAITING, BLOCKING, OutOfTime, Waiting, drive
 from .local_envelope import AnswerText, chat_messages, read_envelope, response_schema
-from .local_weights import have_weights, verify_weights, weights_path
+from .local_weights import have_weights, verified_weights, weights_path
 
 _SMALL_MACHINE = 2
 """On so few cores two threads wait for each other whenever anything else runs, and are slower than one."""
@@ -139,26 +140,18 @@ class LocalAdapter(ProviderAdapter):
     def _loaded(self) -> Any:
         with self._loading:
             if self._server is None:
-                self._verify()
-                try:
-                    self._server = self._llama.Server(self._parameters())
-                except (ValueError, RuntimeError) as error:
-                    raise RequestFailed(
-                        "model", f"llama.cpp could not load {self.model}: {error}. Give it a GGUF file of a chat model."
-                    ) from error
+                # A file of the user's own is not known; the small model must be what was published.
+                with _checked_weights() if self._fetched else nullcontext(self.model) as file:
+                    try:
+                        self._server = self._llama.Server(self._parameters(file))
+                    except (ValueError, RuntimeError) as error:
+                        text = f"llama.cpp could not load {self.model}: {error}. Give it a GGUF file of a chat model."
+                        raise RequestFailed("model", text) from error
             return self._server
 
-    def _verify(self) -> None:
-        """Refuse the small model when its file is not what was published; a file of the user's own is not known."""
-        if self._fetched:
-            try:
-                verify_weights()
-            except (OSError, ValueError) as error:
-                raise RequestFailed("model", str(error)) from error
-
-    def _parameters(self) -> Any:
+    def _parameters(self, file: Path) -> Any:
         made = self._llama.CommonParams()
-        made.model.path = str(self.model)
+        made.model.path = str(file)
         made.n_ctx = self._context
         made.n_parallel = 1
         made.cpuparams.n_threads = made.cpuparams_batch.n_threads = self._threads
@@ -262,6 +255,17 @@ def _library() -> Any:
         return import_module("xllamacpp")
     except ImportError as error:
         raise ImportError("LocalAdapter needs llama.cpp: pip install 'weakincentives[local]'") from error
+
+
+@contextmanager
+def _checked_weights() -> Generator[Path]:
+    try:
+        with verified_weights() as file:
+            yield file
+    except OSError as error:
+        raise RequestFailed("model", f"{error}. Fetch it again: wink model fetch --force") from error
+    except ValueError as error:
+        raise RequestFailed("model", str(error)) from error
 
 
 def _file(model: str | os.PathLike[str] | None) -> Path:

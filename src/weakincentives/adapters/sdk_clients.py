@@ -154,9 +154,10 @@ def _redirected(request: Any, response: Any) -> Any:
 def _refuse_redirect(response: Any) -> None:
     if response.next_request is not None:
         url = response.next_request.url
+        where = f"{url.scheme}://{url.netloc.decode(errors='replace')}"  # with the port, without a password
         raise RequestFailed(
             "refused",
-            f"the server redirected the request to {f'{url.scheme}://{url.host}'[:200]!r}, where it was not sent. "
+            f"the server redirected the request to {where[:200]!r}, where it was not sent. "
             "If that is the right address, pass it as base_url=.",
         )
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import math
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, NamedTuple, cast
 
-from ..loop.throttle import FailureKind, RequestFailed
+from ..loop.throttle import FailureKind, RequestFailed, sensible_wait
 
 _MAX_CHARS = 4000
 _MAX_CAUSES = 20
-_MAX_RETRY_AFTER = 24 * 3600.0
 
 
 class ProviderWords(NamedTuple):
@@ -174,21 +173,22 @@ def retry_after(error: Exception) -> float | None:
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     if headers is None:
         return None
-    milliseconds, seconds = headers.get("retry-after-ms"), headers.get("retry-after")
-    try:
-        if milliseconds is not None:
-            return _sensible(float(milliseconds) / 1000)
-        if seconds is None:
-            return None
-        if re.fullmatch(r"\s*[0-9.]+\s*", seconds):
-            return _sensible(float(seconds))
-        return _sensible(parsedate_to_datetime(seconds).timestamp() - time())
-    except (TypeError, ValueError, OverflowError):
-        return None
+    for name, read in (("retry-after-ms", _milliseconds), ("retry-after", _seconds)):
+        with suppress(TypeError, ValueError, OverflowError):  # it is missing, or nothing that can be read
+            found = sensible_wait(read(headers.get(name)))
+            if found is not None:
+                return found
+    return None
 
 
-def _sensible(seconds: float) -> float | None:
-    return max(seconds, 0.0) if math.isfinite(seconds) and seconds <= _MAX_RETRY_AFTER else None
+def _milliseconds(text: str) -> float:
+    return float(text) / 1000
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"\s*[0-9.]+\s*", text):
+        return float(text)
+    return parsedate_to_datetime(text).timestamp() - time()
 
 
 __all__ = [

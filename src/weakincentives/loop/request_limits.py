@@ -107,6 +107,8 @@ class Guard:
         if packed is None:
             yield piece
             return
+        if packed.eof:
+            return  # it would keep what follows the end, and copy all of that with each piece
         try:
             while plain := packed.decompress(piece, _PIECE):
                 self._unpacked = self._count(self._unpacked, plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,22 +22,30 @@ exist; context: the conversation is too long; refused: the request was; malforme
 _WAITING_HELPS: frozenset[str] = frozenset({"throttled", "overloaded", "timeout", "connection", "server"})
 
 
+_MAX_RETRY_AFTER = 24 * 3600.0
+
+
 class RequestFailed(Exception):  # noqa: N818 - between an adapter and the loop; users see PromptEvaluationError
     """Raised by `ProviderAdapter.ask`. The loop waits and asks again where that helps, or ends the evaluation.
 
     Attributes:
-        retry_after: seconds the provider asked to wait, or None.
+        retry_after: seconds the provider asked to wait, or None; also where that cannot be meant (`sensible_wait`).
     """
 
     def __init__(self, kind: FailureKind, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
-        self.retry_after = retry_after
+        self.retry_after = None if retry_after is None else sensible_wait(retry_after)
 
     @property
     def waiting_helps(self) -> bool:
         """Whether the same request may succeed later."""
         return self.kind in _WAITING_HELPS
+
+
+def sensible_wait(seconds: float) -> float | None:
+    """Seconds that a provider asked to wait, at least 0; None for what cannot be meant: not finite, more than a day."""
+    return max(seconds, 0.0) if math.isfinite(seconds) and seconds <= _MAX_RETRY_AFTER else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,18 +77,24 @@ class Confinement:
         return ", ".join(parts)
 
 
-_reported: set[int] = set()
+_reported: set[tuple[int, str]] = set()
 
 
 def report_unconfined() -> None:
     """Log, once in a process, that code will run without bubblewrap because it is not installed."""
-    if shutil.which("bwrap") is None and os.getpid() not in _reported:
-        _reported.add(os.getpid())
-        _log.warning(
+    if shutil.which("bwrap") is None:
+        _report(
             "bubblewrap is not installed, so code in asteval is held by resource limits and, where there is one, a "
             "system call filter. Install it (apt-get install bubblewrap), or pass confinement='required' to run "
             "nothing without it."
         )
+
+
+def _report(text: str) -> None:
+    """Log a warning, once in a process: a program may make any number of sections."""
+    if (os.getpid(), text) not in _reported:
+        _reported.add((os.getpid(), text))
+        _log.warning("%s", text)
 
 
 def check_installed() -> None:
@@ -140,7 +146,7 @@ class AstevalWorker:
         except RuntimeError as error:
             if bubblewrap == "required":
                 raise RuntimeError(f"bubblewrap is required but does not work here: {error}") from error
-            _log.warning("bubblewrap does not work here; asteval runs without it until close() is called: %s", error)
+            _report(f"bubblewrap does not work here; asteval runs without it until close() is called: {error}")
             return cls._started(None), "never"
 
     @classmethod
@@ -242,6 +248,11 @@ class AstevalWorker:
         """Remember what an evaluation said of its confinement."""
         if self.confinement.system_calls is not filtered:
             self.confinement = replace(self.confinement, system_calls=filtered)
+        if not filtered:
+            _report(
+                "System calls cannot be filtered here, so code in asteval is held by resource limits and, where it "
+                "works, bubblewrap. Use Linux on x86-64 or arm64, or pass confinement='required' to run nothing then."
+            )
 
     def close(self) -> None:
         """Kill it with all its children. Twice is fine."""

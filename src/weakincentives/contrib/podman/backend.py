@@ -181,7 +181,7 @@ def _stopped(answer: Answer, limits: EvalLimits) -> str | None:
         "flood": "Stopped: it printed without end",
         "disk": f"Stopped: {answer.text('why')}",
         "before": f"It was not run: {before(answer.text('why'))}",
-        "files": f"{answer.text('why')}: at most {limits.file_bytes:,} bytes in all",
+        "files": answer.text("why"),
         "broken": f"It could not be started: {answer.text('why')}",
         "stuck": "Stopped: its processes could not be ended",
     }

@@ -177,7 +177,7 @@ _REFUSED: Final = frozenset(
     unshare setns mount umount umount2 pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
     clone clone3 socket socketcall keyctl add_key request_key bpf perf_event_open userfaultfd ptrace process_vm_readv
     process_vm_writev pidfd_getfd io_uring_setup io_uring_enter io_uring_register name_to_handle_at open_by_handle_at
-    kcmp chroot prlimit64
+    kcmp chroot prlimit64 ioprio_set sched_setattr
     """.split()  # noqa: SIM905 - names to read
 )
 """Taken out of what is allowed; `clone`, `socket` and `prlimit64` come back with conditions."""

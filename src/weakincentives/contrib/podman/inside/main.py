@@ -14,7 +14,7 @@ from typing import Any
 from .evaluation import RESULT, evaluate
 from .facts import facts
 from .ipc import remove_ipc
-from .processes import Capture, Ended, Feed, Watch, end_all, spawn, take_charge
+from .processes import Capture, Ended, Feed, Watch, end_all, scheduling, spawn, take_charge
 from .scratch import Bounds, collect, lay_out, over, wipe
 from .wire import OwnerGoneError, packed, receive, send, unpacked
 
@@ -38,6 +38,7 @@ def main(paths: list[str]) -> None:
     try:
         take_charge()
         send(OUT, {"facts": facts(paths)})
+        at_first = scheduling()
         while True:
             request = receive(IN)
             answer: dict[str, Any]
@@ -47,7 +48,8 @@ def main(paths: list[str]) -> None:
                 answer = {"how": "broken", "why": str(error)}
             ended = end_all(PATIENCE)
             until = time.monotonic() + PATIENCE
-            answer["clean"] = ended and remove_ipc() and not [path for path in SCRATCH if not wipe(path, until)]
+            tidied = ended and remove_ipc() and not [path for path in SCRATCH if not wipe(path, until)]
+            answer["clean"] = tidied and scheduling() == at_first
             answer["id"] = request["id"]
             send(OUT, answer)
     except (OwnerGoneError, BrokenPipeError):

@@ -36,6 +36,11 @@ def take_charge() -> None:
     _in_charge = True
 
 
+def scheduling() -> tuple[object, ...]:
+    """How this process is given processors: what it starts inherits that, and any process of its user can change it."""
+    return os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), os.sched_getaffinity(0)
+
+
 def _noted(number: int, frame: object) -> None:
     """A child has ended: the wake-up pipe says so."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -12,6 +13,10 @@ from .wire import packed, unpacked
 
 _UNTOUCHED = 0
 """The modification time of a file that may be written and was not."""
+
+
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""What opening a directory says that was one when it was listed, and is gone, a file or a symlink by now."""
 
 
 class Bounds(NamedTuple):
@@ -35,11 +40,19 @@ def over(top: str, bounds: Bounds, final: bool) -> str | None:
     if free.f_bavail * free.f_frsize < bounds.reserve:
         return f"the disk that holds the workspace has less than {bounds.reserve:,} bytes left\nWrite less."
     size = count = 0
-    pending = [top]
+    pending: list[tuple[str, os.stat_result | None]] = [(top, None)]
     while pending:
-        directory = pending.pop()
+        directory, listed = pending.pop()
         try:
-            with os.scandir(directory) as entries:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno in _REPLACED:
+                continue
+            return _closed(directory, error)
+        try:
+            if listed is not None and not os.path.samestat(listed, os.fstat(fd)):
+                continue  # a command moved it away, or the way to it, and put another in its place
+            with os.scandir(fd) as entries:
                 for entry in entries:
                     if reserved(entry.name):  # nothing that was made in here may pass for the host's undo state
                         return f"the name {ascii(entry.name)[1:-1]} is reserved for undo state\nUse another."
@@ -50,18 +63,24 @@ def over(top: str, bounds: Bounds, final: bool) -> str | None:
                     count += 1
                     size += max(info.st_size, info.st_blocks * 512)
                     if stat.S_ISDIR(info.st_mode):
-                        pending.append(entry.path)
+                        pending.append((os.path.join(directory, entry.name), info))
                     elif final and (why := _lasting(info.st_mode, bounds)) is not None:
-                        return f"{entry.path} {why}"
+                        return f"{os.path.join(directory, entry.name)} {why}"
         except FileNotFoundError:
-            continue
+            pass
         except OSError as error:
-            return f"{directory} cannot be looked into ({error.strerror})\nMake directories readable."
+            return _closed(directory, error)
+        finally:
+            os.close(fd)
         if size > bounds.disk:
             return f"the workspace holds more than {bounds.disk:,} bytes\nWrite less."
         if count > bounds.files:
             return f"the workspace holds more than {bounds.files:,} files\nWrite fewer."
     return None
+
+
+def _closed(directory: str, error: OSError) -> str:
+    return f"{directory} cannot be looked into ({error.strerror})\nMake directories readable."
 
 
 def _lasting(mode: int, bounds: Bounds) -> str | None:
@@ -122,6 +141,7 @@ def lay_out(directory: str, contents: dict[str, str], writable: list[str]) -> No
 def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
     """What was written of the files that may be; `ValueError` when it is too much, or no file any more."""
     written: dict[str, str] = {}
+    left = most
     for path in sorted(writable):
         try:
             fd = _opened(directory, path)
@@ -135,9 +155,9 @@ def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
                 raise ValueError(f"{path} is no ordinary file")
             if info.st_mtime_ns == _UNTOUCHED:
                 continue
-            most -= info.st_size
-            if most < 0:
-                raise ValueError("Too much was written")
+            left -= info.st_size
+            if left < 0:
+                raise ValueError(f"Too much was written: at most {most:,} bytes in all")
             with open(fd, "rb", closefd=False) as file:
                 written[path] = packed(file.read())
         finally:
