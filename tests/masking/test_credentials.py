@@ -230,7 +230,8 @@ LONG = [
     "pw:", "pw ", "pw=", "key=", "pw value: a1b ",
     "//a:bcd@", ":/a:b", "a:b@tcp(", ":\\/\\/a:b", "%3a%2f%2fa%3ab", "password\n [input_value='a", "input_value=1",
     "'loc': ['password'], ", "'loc': ['password'], 'input': 'a1", "on field 'password': rejected value [a", "pwd=a>b",
-    "DB_PASSWORD=a&", "PW=a(1\n", "secret='a b ", "SECRET=a b c\n", "pw:\n", "pw:\n\n", "password for a: b>1",
+    "DB_PASSWORD=a&", "PW=a(1\n",
+    "A_PW=a(1\n", "secret='a b ", "SECRET=a b c\n", "pw:\n", "pw:\n\n", "password for a: b>1",
     "redis-cli -a", "auth=('a','",  "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
 ]  # fmt: skip
 

@@ -198,8 +198,7 @@ _NEXT_NAME = re.compile(r"[A-Za-z_][\w.-]*+(?::|=(?![=\s]|$))")
 _RUN = re.compile(r"[^\s\"'`\\]{1,64}+")
 _RUN_ON = "&<>()[]{}|,;"
 """What ends a value in most texts, and is part of it in a few."""
-_PAIR = re.compile(r"[,;&|(\[{][\w.-]{1,40}+[=:]")
-_CALL = re.compile(r"[\w.]++[(\[<{].*[)\]>}]$")
+_CODE = re.compile(r"[,;&|(\[{][\w.-]{1,40}+[=:]|^[\w.]++[(\[<{].*[)\]>}]$")  # another pair, or a call
 _BREAKS = r"[&<>()\[\]{}|]{1,4}+(?!amp;|quot;|lt;|gt;|apos;|[\w.-]{1,40}+=)"
 _EXTRA = re.compile(rf"(?:{_BREAKS}(?=[^\W_]){_BARE_CHARS}{{1,64}}+){{1,8}}+")
 _BRACKETS = ("()", "[]", "{}", "<>")
@@ -347,7 +346,7 @@ class _Reader:
             block = _block(text, end, strength)
             if block:
                 return block
-        found = self._judged(assigned, quote, strength, kind)
+        found = self._judged(assigned, quote, strength, kind) if quote or bare else None
         if below:
             return found if found and _has_line(text, found, quote or "") else None
         if quote:
@@ -355,7 +354,8 @@ class _Reader:
         following = text[end : end + 1]
         if strength == "password":
             if not bare or (following and following in _RUN_ON):
-                return self._run(begin, found, assigned, kind)
+                is_listed = found and following in ",;" and begin and not text[begin - 1].isspace()
+                return found if is_listed else self._run(begin, found, assigned, kind)
             if found:
                 return (found[0], self._phrase_end(begin, end)) if following == " " and kind == "=" else found
         if bare and not found and text[begin : assigned.end()].isupper() and self._has_line(begin):
@@ -389,13 +389,16 @@ class _Reader:
         run = _RUN.match(text, first)
         if not run:
             return found
+        name = text[begin : assigned.end()]
+        is_variable = "_" in name and name.isupper()
+        if not (chunk or is_variable):
+            return found
         value = run.group().rstrip(",;)}]>|")
-        is_variable = text[begin : assigned.end()].isupper()
         is_last = _LINE_END.match(text, first + len(value)) or (
             assigned["of"] and text[run.end() : run.end() + 1].isspace()
         )
-        if is_last and (is_variable or (chunk and (assigned["of"] or self._has_line(begin)))):
-            is_code = _CALL.match(run.group()) or _PAIR.search(value) or (chunk and _is_reference(chunk, digit=False))
+        if is_last and (is_variable or assigned["of"] or self._has_line(begin)):
+            is_code = _CODE.search(run.group()) or (chunk and _is_reference(chunk, digit=False))
             if not is_code and (chunk or value[-1:].isalnum()) and is_password(value, sign=kind):
                 return first, first + len(value)
         extra = _EXTRA.match(text, found[1]) if found else None

@@ -57,10 +57,10 @@ def _once(text: str, absent: set[str]) -> str:
     parts: list[str] = []
     position = 0
     for begin, end in found:
-        parts += (text[position:begin], MASK)
+        parts.append(text[position:begin])
         position = end
     parts.append(text[position:])
-    return "".join(parts)
+    return MASK.join(parts)
 
 
 @cache
