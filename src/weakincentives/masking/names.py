@@ -354,8 +354,9 @@ class _Reader:
         following = text[end : end + 1]
         if strength == "password":
             if not bare or (following and following in _RUN_ON):
-                is_listed = found and following in ",;" and begin and not text[begin - 1].isspace()
-                return found if is_listed else self._run(begin, found, assigned, kind)
+                is_inside = found and begin and not text[begin - 1].isspace()
+                whole = None if is_inside else self._run(begin, assigned, kind)
+                return whole or (found and self._extended(begin, found))
             if found:
                 return (found[0], self._phrase_end(begin, end)) if following == " " and kind == "=" else found
         if bare and not found and text[begin : assigned.end()].isupper() and self._has_line(begin):
@@ -380,29 +381,28 @@ class _Reader:
         phrase = _PHRASE.match(text, end) if kind == "=" and _is_secret(assigned) else None
         return (begin, phrase.end()) if phrase and is_passphrase(text[begin : phrase.end()], least=3) else None
 
-    def _run(self, begin: int, found: Span | None, assigned: re.Match[str], kind: str) -> Span | None:
-        """A password that holds what ends a value elsewhere, such as `&`, `>` or a bracket.
-
-        All of it is one where it has a line for itself. Elsewhere, a bracket that was opened before the name ends it.
-        """
+    def _run(self, begin: int, assigned: re.Match[str], kind: str) -> Span | None:
+        """A password in a line for itself: it may hold what ends a value elsewhere, such as `&`, `>` or a bracket."""
         text, first, chunk = self._text, assigned.end("behind"), assigned["bare"]
-        run = _RUN.match(text, first)
-        if not run:
-            return found
         name = text[begin : assigned.end()]
         is_variable = "_" in name and name.isupper()
-        if not (chunk or is_variable):
-            return found
+        run = _RUN.match(text, first) if chunk or is_variable else None
+        if not run:
+            return None
         value = run.group().rstrip(",;)}]>|")
-        is_last = _LINE_END.match(text, first + len(value)) or (
-            assigned["of"] and text[run.end() : run.end() + 1].isspace()
-        )
-        if is_last and (is_variable or assigned["of"] or self._has_line(begin)):
-            is_code = _CODE.search(run.group()) or (chunk and _is_reference(chunk, digit=False))
-            if not is_code and (chunk or value[-1:].isalnum()) and is_password(value, sign=kind):
-                return first, first + len(value)
-        extra = _EXTRA.match(text, found[1]) if found else None
-        if not found or not extra:
+        following = text[run.end() : run.end() + 1]
+        is_last = _LINE_END.match(text, first + len(value)) or (assigned["of"] and following.isspace())
+        if not is_last or not (is_variable or assigned["of"] or self._has_line(begin)):
+            return None
+        is_code = _CODE.search(run.group()) or (chunk and _is_reference(chunk, digit=False))
+        is_whole = not is_code and (chunk or value[-1:].isalnum()) and is_password(value, sign=kind)
+        return (first, first + len(value)) if is_whole else None
+
+    def _extended(self, begin: int, found: Span) -> Span:
+        """The same elsewhere; a bracket that was opened before the name ends the password."""
+        text = self._text
+        extra = _EXTRA.match(text, found[1])
+        if not extra:
             return found
         line = text[max(0, begin - 200) : begin].rpartition("\n")[2]
         ends = [text.find(close, found[1], extra.end()) for opened, close in _BRACKETS if opened in line]
