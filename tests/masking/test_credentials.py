@@ -7,7 +7,8 @@ the rules had not been tuned to either, 21 of 191 were missed at first, most of 
 ordinary texts was changed. The fifth follows what leaks in practice (configuration, connection strings, headers, JSON,
 logs, key blocks) and was written before its author had read the rules: 7 of 120 were missed at first (5.8 %), one more
 was masked only in part, and none of 120 ordinary texts was changed. Six of the 7 have a rule now, which is no figure
-for texts that are new to the rules.
+for texts that are new to the rules. The first 100 and 100 of the sixth were written without sight of the rules as well:
+4 were missed, one was masked in part, and 2 ordinary texts were changed; the others are siblings of those.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.conftest import examples
 from weakincentives.masking import MAX_LEAVING_CHARS, leaving, redact
 
 DATA = Path(__file__).parent / "data"
+_LISTS = ("second", "third", "fourth", "fifth", "sixth")
 
 
 def decoded(name: str) -> str:
@@ -38,12 +40,12 @@ def _json(name: str) -> list[Any]:
 
 def positives() -> list[tuple[str, str]]:
     lines = [line.split("\t") for line in decoded("first-positive").splitlines()]
-    more = [pair for name in ("second", "third", "fourth", "fifth") for pair in _json(f"{name}-positive")]
+    more = [pair for name in _LISTS for pair in _json(f"{name}-positive")]
     return [(text, secret) for text, secret in [*lines, *more]]
 
 
 def ordinary() -> list[str]:
-    more = [text for name in ("second", "third", "fourth", "fifth") for text in _json(f"{name}-ordinary")]
+    more = [text for name in _LISTS for text in _json(f"{name}-ordinary")]
     return [*decoded("first-ordinary").splitlines(), *more]
 
 
@@ -52,17 +54,37 @@ ORDINARY = ordinary()
 
 
 def test_at_most_one_credential_in_a_hundred_is_missed() -> None:
-    """The lists hold 850 texts with a credential; the few that are missed are known."""
+    """The lists hold 981 texts with a credential; the few that are missed are known."""
     missed = [text for text, secret in POSITIVES if secret in redact(text)]
-    assert len(POSITIVES) == 850
-    assert len(missed) <= 4, missed
+    assert len(POSITIVES) == 981
+    assert len(missed) <= 2, missed
 
 
 def test_at_most_one_ordinary_text_in_a_hundred_is_changed() -> None:
-    """The lists hold 838 texts that only speak of passwords, tokens and keys."""
+    """The lists hold 1004 texts that only speak of passwords, tokens and keys."""
     changed = [(text, redact(text)) for text in ORDINARY if redact(text) != text]
-    assert len(ORDINARY) == 838
-    assert len(changed) <= 4, changed
+    assert len(ORDINARY) == 1004
+    assert len(changed) <= 2, changed
+
+
+def test_a_credential_is_masked_to_its_end() -> None:
+    """No six characters of it stay; two that repeat what stands around them are known."""
+    parts = [
+        text
+        for text, secret in POSITIVES
+        if secret not in (masked := redact(text))
+        and any(secret[at : at + 6] in masked for at in range(len(secret) - 5))
+    ]
+    assert len(parts) <= 2, parts
+
+
+def test_a_name_without_a_value_does_not_take_the_next_line() -> None:
+    """In files of settings an empty value is common; a value below its name has the line for itself."""
+    for sign in ("=", " =", ": ", ":"):
+        for newline in ("\n", "\r\n", "\n\n"):
+            text = f"DB_PASSWORD{sign}{newline}DB_USER1{sign.rstrip()} app2{newline}"
+            assert redact(text) == text
+    assert redact("password:\n  hunter2\nuser: amy") == "password:\n  [masked]\nuser: amy"
 
 
 @pytest.mark.parametrize("around", ["cannot connect: {} (attempt 2)", "first line\n{}\nlast line", "\t{}\r\n"])
@@ -94,6 +116,17 @@ SHAPES = [
     ("sqlplus -s scott/tiger@db", "tiger"),
     ("sshpass -p 'open sesame' ssh host", "open sesame"),
     ('mysql -u root -p"open sesame" shop', "open sesame"),
+    ("POSTGRES_PASSWORD: kittens-are-nice", "kittens-are-nice"),
+    ("SESSION_SECRET=winter boats drift slowly\nPORT=3000", "winter boats drift slowly"),
+    ("export COOKIE_SECRET=quiet river under stones", "quiet river under stones"),
+    ("- ENCRYPTION_KEY=quiet river under stones", "quiet river under stones"),
+    (
+        "On instance['password']:\n    'Kite-77'",
+        "Kite-77",
+    ),
+    ("password: Xy&7<tre>2w\nuser: app", "Xy&7<tre>2w"),
+    ("spring.datasource.password=w{7}Lamp|oak2", "w{7}Lamp|oak2"),
+    ("const password =\n  'Hunter2xyz';", "Hunter2xyz"),
 ]
 
 
@@ -127,7 +160,9 @@ PIECES = [
     "password", "pass", "token", "secret", "api_key", "key", "=", ":", " ", "\n", '"', "'", "\\", "[masked]",
     "://", "@", "a", "hunter2", "sk-", "Bearer ", "Authorization", "cookie", ";", "-p", "-u ", "curl",
     "mysql", "-----BEGIN ", "<", ">", "PRIVATE KEY-----", "-----END ", "A1b2C3d4E5f6G7h8", "\u200b", ",",
-    "is ", "&", "|\n  ", ":5432:", "*:*:*:", "sqlplus ", "MTk4", "{SSHA}", "?", "[", "]", "{", "}", "İ", "\ud800",
+    "is ", "&", ">", ")", "for a@b", "DB_PASSWORD=", "//", "@tcp(", "\\/\\/", "%3a%2f%2f", "%40",
+    "password\n  x [input_value='", "'loc': ['password'], ", "'input': '", "on field 'password': rejected value [",
+    "|\n  ", ":5432:", "*:*:*:", "sqlplus ", "MTk4", "{SSHA}", "?", "[", "]", "{", "}", "İ", "\ud800",
 ]  # fmt: skip
 
 
@@ -193,6 +228,10 @@ LONG = [
     "password: |\n  a1b\n", "key: |\n ", "password = a b c\n", ":5432:a:b:", "*:*:*:a:", "MTk4", "sqlplus a/b",
     "pwd='\\'\\'\\'", "pwd='\\\\';", ">pwd='\\\\'", "\u200bpwd=a1b ", "é pwd=a1b ", "pwd=1a1;",
     "pw:", "pw ", "pw=", "key=", "pw value: a1b ",
+    "//a:bcd@", ":/a:b", "a:b@tcp(", ":\\/\\/a:b", "%3a%2f%2fa%3ab", "password\n [input_value='a", "input_value=1",
+    "'loc': ['password'], ", "'loc': ['password'], 'input': 'a1", "on field 'password': rejected value [a", "pwd=a>b",
+    "DB_PASSWORD=a&", "PW=a(1\n",
+    "A_PW=a(1\n", "secret='a b ", "SECRET=a b c\n", "pw:\n", "pw:\n\n", "password for a: b>1",
     "redis-cli -a", "auth=('a','",  "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
 ]  # fmt: skip
 
@@ -234,5 +273,15 @@ def test_time_is_in_proportion_to_the_text(piece: str) -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("piece", LONG)
 def test_ten_megabytes_are_masked(piece: str) -> None:
-    """Ten megabytes of the worst text take seconds of the processor; the limit is for a busy one."""
-    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 15
+    """Ten megabytes of the worst text take seconds of the processor."""
+    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 10
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    "line", ["pw={}\n", "pw='{}'\n", "api_key_{}: {}\n", '"token{}": "{}", ', "{} password is {} "]
+)
+def test_ten_megabytes_of_values_that_all_differ_are_masked(line: str) -> None:
+    """What is kept about names and values that repeat does not help here."""
+    lines = (line.format(number := f"{at * 2654435761 % 2**24:x}", f"a{number}") for at in range(10 * 1024 * 1024 // 8))
+    assert seconds("".join(lines)[: 10 * 1024 * 1024]) < 10

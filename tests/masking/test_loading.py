@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-_MASKING = ["masking.names", "masking.places", "masking.prefixes"]
+_MASKING = ["masking.names", "masking.places", "masking.prefixes", "masking.reports"]
 LATER = [*_MASKING, "filesystem.search.pattern_syntax", "filesystem.disk.filesystem"]
 PROGRAM = f"""
 import sys

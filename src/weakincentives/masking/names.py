@@ -31,6 +31,9 @@ _LETTERS = re.compile(r"[A-Za-z_-]++:?$", re.IGNORECASE)
 _SLUG_NAME = re.compile(
     r"(?:pass(?:word|wd|phrase)?+|pwd|token|secret|key|credentials?+|auth)(?:[_-]|:?$)", re.IGNORECASE
 )
+_NAME_ENDS = (
+    "pass", "password", "passwd", "passphrase", "pwd", "token", "secret", "key", "credential", "credentials", "auth"
+)  # fmt: skip
 _NUMBER = re.compile(r"[-+]?[\d_,.]++%?[a-z]?$")
 # No word has twenty letters.
 _SLUG = re.compile(r"[a-z]{1,19}+(?:[-_.:/](?:[a-z]{1,19}+|\d{1,4}+(?![a-z0-9]))|\d{1,4}+(?![a-z0-9]))*+[-_.:/]?+$")
@@ -38,12 +41,29 @@ _DIGIT = re.compile(r"[0-9]")
 _LETTER = re.compile(r"[^\W\d_]")
 _TOKEN_CHARS = re.compile(r"[\w.~+/=:%!@#$^*?&-]++$", re.ASCII)
 _QUOTED_CHARS = re.compile(r"[!-~]++$")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]{2,}+=(?![=\s]|$)")
+_WORDS = re.compile(r"[\w'-]{2,20}+(?: [\w'-]{1,20}+){1,11}+$")
+_MESSAGE = frozenset(
+    {
+        "secret", "secrets", "token", "key", "keys", "password", "value", "invalid", "missing", "required", "must",
+        "no", "is", "are", "was", "your", "enter", "here", "for", "of", "bad", "wrong", "incorrect", "expired",
+        "unknown", "not",
+    }
+)  # fmt: skip
+"""Words of messages and labels."""
 _TURN = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
 _MIXED = 6
 """How often capitals and small letters must meet in a token without digits, as they do in random text."""
 
 
+_LEAST = {(False, False): 3, (False, True): 6, (True, False): 2, (True, True): 4}
+"""How long a password of letters and digits is at least, by whether it stands in quotes, and in prose."""
+
+
 def _is_reference(value: str, *, digit: bool) -> bool:
+    if value.isalpha() and value.isascii():
+        lower = value.lower()
+        return lower in _NEVER or lower.endswith(_NAME_ENDS) or not lower.strip("x")
     if _REFERENCE.match(value):
         return True
     if digit:
@@ -56,6 +76,8 @@ def is_password(value: str, *, sign: str, quoted: bool = False) -> bool:
 
     `sign` is what stands between: `=`, `:`, `flag` (a command line), `prose`.
     """
+    if value.isalnum() and value[0].isalpha() and value.isascii() and not value.isalpha():
+        return len(value) >= _LEAST[quoted, sign == "prose"]  # as below, for what is seen most
     digit = bool(_DIGIT.search(value))
     if quoted:
         if len(value) < (4 if sign == "prose" else 2) or value[0] in ",;)]}+ " or _is_reference(value, digit=digit):
@@ -84,8 +106,19 @@ def is_token(value: str, *, quoted: bool, sign: str = "=") -> bool:
     if not (_QUOTED_CHARS if quoted and len(value) >= 32 else _TOKEN_CHARS).match(value):
         return False
     return not (
-        _is_reference(value, digit=digit) or _NUMBER.match(value) or _SLUG.match(value) or _ATTRIBUTE.match(value)
+        _is_reference(value, digit=digit)
+        or _NUMBER.match(value)
+        or _SLUG.match(value)
+        or _ATTRIBUTE.match(value)
+        or _ASSIGNMENT.match(value)
     )
+
+
+def is_passphrase(value: str, *, least: int) -> bool:
+    """Whether it is one of at least so many words, behind a name that says secret or key: words, but no sentence."""
+    if value.count(" ") < least - 1 or not _WORDS.match(value):
+        return False
+    return _MESSAGE.isdisjoint(value.lower().split(" "))
 
 
 Strength = Literal["password", "token", "header", "key", "none"]
@@ -96,7 +129,7 @@ _MAX_NAME = 60
 _MARK = "[masked]"
 _OPENING = ('"', "'")
 _MAX_KEPT = 1024
-"""How many verdicts about names and values one pass keeps: most texts repeat the same few."""
+"""How many verdicts about names one pass keeps: most texts repeat the same few."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -119,9 +152,11 @@ _KEY_OWNERS = frozenset(
         "api", "access", "account", "private", "signing", "secret", "encryption", "encrypt", "decryption",
         "shared", "master", "storage", "subscription", "service", "auth", "hmac", "aes", "client", "consumer",
         "app", "application", "webhook", "session", "jwt", "admin", "deploy", "server", "license", "sas",
-        "host", "function", "ssh", "gpg", "ingest",
+        "host", "function", "ssh", "gpg", "ingest", "preshared",
     }
 )  # fmt: skip
+_PAGES = frozenset({"page", "next", "previous", "continuation", "continue", "cursor", "pagination", "sync", "resume"})
+"""A token behind one of these names a place in a list."""
 _TAILS = frozenset(
     {
         "id", "value", "bytes", "base64", "b64", "hex", "raw", "plain", "prod", "live", "test", "dev", "primary",
@@ -130,7 +165,7 @@ _TAILS = frozenset(
 )  # fmt: skip
 
 # Runs of characters are possessive and bounded, as everywhere here.
-_SCHEME = r"(?i:bearer|basic|token|apikey|negotiate|key)\s{1,8}+"
+_SCHEME = r"(?i:bearer|basic|token|apikey|negotiate|key)[ \t]{1,8}+"
 _BARE_CHARS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
 _BACKSLASH = r"\\(?![rnt\"'])"
 _BARE_RUN = rf"(?:{_BACKSLASH})?+{_BARE_CHARS}{{1,64}}+(?:{_BACKSLASH}{_BARE_CHARS}{{0,32}}+){{0,4}}+"
@@ -138,8 +173,8 @@ _QUOTE = r"(?:[bBrRuUfF]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}[\"'`])"
 
 _NAME = r"(?:pass|pw|psk|secret|token|key|credential|sig|auth|kennwort|verifier)[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
 _FOLLOWING = r"(?=[=:% \t\r\n\f\v\xa0\"'`\\\]>])(?!(?s:.{1,2}?)\[masked\])"
-_OF = r"(?:\s{1,4}+(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
-_SIGN = r"(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[da])\s{0,8}+(?:\[\s{0,4}+)?(?P<behind>)"
+_OF = r"(?P<of>\s{1,4}+(?:(?:is|was) )?(?:(?:generated|created|set) )?(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
+_SIGN = r"(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[da])[^\S\n]{0,8}+(?P<below>\n\s{0,40}+)?+(?:\[\s{0,40}+)?(?P<behind>)"
 _SEPARATORS = (
     rf"(?P<closed>\\{{0,8}}[\"'`]?\]?){_OF}{_SIGN}",
     r"(?P<entry>[\"']?,?\s{1,40}+[\"']?value[\"']?\s?:\s{0,4}+)",
@@ -157,6 +192,16 @@ _BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN})(?!\(
 _NAMED = re.compile(rf"{_NAME}(?:(?={_FOLLOWING}(?:{'|'.join(_SEPARATORS)}){_BEGUN})|)")
 _BLOCK = re.compile(r"[|>][-+0-9]{0,2}+[ \t]{0,4}+\r?\n([ \t]{1,40}+)(?P<value>[^\s][^\r\n]{0,1024}+)")
 _PHRASE = re.compile(r"(?: [^\s=:;,\"'|&<>#\[\]()]{1,40}+){1,7}+(?=[ \t]{0,4}+(?:[\r\n]|$))")
+_LINE_BEGINS = frozenset({"", "export", "set", "setx", "-", "+", "ENV", "ARG", "+ export", "$ export", "declare -x"})
+_LINE_END = re.compile(r"[ \t,;)\]}]{0,8}+(?:[\r\n]|$)")
+_NEXT_NAME = re.compile(r"[A-Za-z_][\w.-]*+(?::|=(?![=\s]|$))")
+_RUN = re.compile(r"[^\s\"'`\\]{1,64}+")
+_RUN_ON = "&<>()[]{}|,;"
+"""What ends a value in most texts, and is part of it in a few."""
+_CODE = re.compile(r"[,;&|(\[{][\w.-]{1,40}+[=:]|^[\w.]++[(\[<{].*[)\]>}]$")  # another pair, or a call
+_BREAKS = r"[&<>()\[\]{}|]{1,4}+(?!amp;|quot;|lt;|gt;|apos;|[\w.-]{1,40}+=)"
+_EXTRA = re.compile(rf"(?:{_BREAKS}(?=[^\W_]){_BARE_CHARS}{{1,64}}+){{1,8}}+")
+_BRACKETS = ("()", "[]", "{}", "<>")
 _HEADER = re.compile(rf"(?:{_QUOTE})?+(?P<scheme>{_SCHEME})?+(?P<bare>{_BARE_RUN})")
 _TO_LINE_END = re.compile(
     rf"(?:{_QUOTE})?+(?P<line>(?:digest|aws4-hmac-sha256|oauth|hawk|signature|ntlm|hoba|mutual)\s[^\r\n]{{0,8192}}+)",
@@ -172,7 +217,7 @@ _JUDGED = 64
 _MAX_LINES = 200
 
 
-def spans(text: str, lower: str) -> Iterator[Span]:
+def spans(text: str, lower: str, _absent: set[str]) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
     reader = _Reader(text, lower)
     position = masked = 0
@@ -191,14 +236,18 @@ def spans(text: str, lower: str) -> Iterator[Span]:
                 masked = found[1]
 
 
-def _strength(name: str) -> Strength:
+def strength_of(name: str) -> Strength:
     """What a name promises, by its last word; the words after it in `_TAILS` and numbers do not count."""
     words = [word.lower() for word in _WORD.findall(name)]
+    if words[-1:] == ["id"] and words[-2:-1] in (["key"], ["token"]) and words[0] not in ("access", "private", "aws"):
+        return "none"  # which key it is, not the key
     while len(words) > 1 and (words[-1] in _TAILS or words[-1].isdigit()):
         words.pop()
     if not words:
         return "none"
     last = words[-1]
+    if "public key" in " ".join(words) or (last == "token" and words[-2:-1] and words[-2] in _PAGES):
+        return "none"
     if last.endswith(_PASSWORD_ENDS) or last in _PASS_WORDS:
         return "password"
     if last == "authorization":
@@ -218,7 +267,6 @@ class _Reader:
         self._lower = lower
         self._strengths: dict[str, Strength] = {}
         self._dismissed: set[str] = set()
-        self._verdicts: dict[tuple[str, str, str, bool], bool] = {}
         self._quotes: dict[str, tuple[int, int]] = {}
         self._masked: Span = (0, 0)
         self._has_marks = _MARK in text
@@ -233,7 +281,7 @@ class _Reader:
         if end - begin > 2 * _MAX_NAME:
             begin = end - 2 * _MAX_NAME
         # Without quotes, a name and what follows it are judged by themselves, and most texts repeat the same few.
-        whole = text[begin : named.end("begun")]
+        whole = text[begin : named.end("begun") + 1]
         if whole in self._dismissed:
             return None
         name = text[begin:end]
@@ -248,7 +296,7 @@ class _Reader:
             found = self._value(begin, strength, named)
         if found:
             self._masked = found
-        elif named["bare"] and not self._may_be_netrc:
+        elif named["bare"] and whole[-1] not in _RUN_ON and not (self._may_be_netrc or name.isupper()):
             if len(self._dismissed) >= _MAX_KEPT:
                 self._dismissed.clear()
             self._dismissed.add(whole)
@@ -257,7 +305,7 @@ class _Reader:
     def _strength(self, name: str) -> Strength:
         if len(self._strengths) >= _MAX_KEPT:
             self._strengths.clear()
-        strength = self._strengths[name] = _strength(name)
+        strength = self._strengths[name] = strength_of(name)
         return strength
 
     def _is_owned_key(self, begin: int) -> bool:
@@ -273,45 +321,102 @@ class _Reader:
         if named["element"]:
             return _element(text, begin, named.end())
         if named["entry"]:
-            return self._judged(named, strength, ":")
+            return self._judged(named, named["quote"], strength, ":")
         if named["attribute"]:
-            return self._judged(named, strength, "=")
+            return self._judged(named, named["quote"], strength, "=")
         is_flag = text.startswith("-", begin)
         if is_flag or strength == "password" or text[max(0, begin - 1) : begin] in _OPENING:
-            return self._judged(named, strength, "flag" if is_flag else "prose")
+            return self._judged(named, named["quote"], strength, "flag" if is_flag else "prose")
         return None
 
     def _assigned(self, begin: int, strength: Strength, assigned: re.Match[str]) -> Span | None:
         """The value behind a sign: `=`, `:` and the like."""
+        text = self._text
+        sign, below, quote, bare = assigned.group("sign", "below", "quote", "bare")
+        # What stands behind `==` is compared, and mostly a variable: it must look like a credential by itself.
+        kind = "=" if sign in ("=", "=>", ":=", "%3d") else ":"
+        if below and (kind == "=" or strength == "header") and not (quote and below[-1] in " \t"):
+            return None  # nothing stands behind the sign: the next line is about something else
         if strength == "header":
-            return _header(self._text, assigned.end("behind"))
-        sign, quote, bare = assigned.group("sign", "quote", "bare")
+            return _header(text, assigned.end("behind"))
         if quote and quote[-1] not in assigned["closed"] and self._inside(quote[-1], begin):
             return None  # the quote is the end of a text around the name, as in `getpass("Password: ")`
+        end = assigned.end("begun")
         if sign == ":" and not quote and not bare:
-            return _block(self._text, assigned.end("begun"), strength)
-        # What stands behind `==` is compared, and mostly a variable: it must look like a credential by itself.
-        sign = "=" if sign in ("=", "=>", ":=", "%3d") else ":"
-        found = self._judged(assigned, strength, sign)
-        if found and sign == "=" and strength == "password" and not quote and self._text.startswith(" ", found[1]):
-            return found[0], self._phrase_end(begin, found[1])
+            block = _block(text, end, strength)
+            if block:
+                return block
+        found = self._judged(assigned, quote, strength, kind) if quote or bare else None
+        if below:
+            return found if found and _has_line(text, found, quote or "") else None
+        if quote:
+            return found
+        following = text[end : end + 1]
+        if strength == "password":
+            if not bare or (following and following in _RUN_ON):
+                is_inside = found and begin and not text[begin - 1].isspace()
+                whole = None if is_inside else self._run(begin, assigned, kind)
+                return whole or (found and self._extended(begin, found))
+            if found:
+                return (found[0], self._phrase_end(begin, end)) if following == " " and kind == "=" else found
+        if bare and not found and text[begin : assigned.end()].isupper() and self._has_line(begin):
+            return self._variable(strength, assigned, kind)
         return found
+
+    def _has_line(self, begin: int) -> bool:
+        """Whether a name begins its line, as in files of settings."""
+        return self._text[max(0, begin - 40) : begin].rpartition("\n")[2].strip() in _LINE_BEGINS
 
     def _phrase_end(self, begin: int, end: int) -> int:
         """Where a password ends that has a line for itself: it may be several words."""
-        before = self._text[max(0, begin - 40) : begin].rpartition("\n")[2].strip()
-        phrase = _PHRASE.match(self._text, end) if before in ("", "export", "set") else None
+        phrase = _PHRASE.match(self._text, end) if self._has_line(begin) else None
         return phrase.end() if phrase else end
+
+    def _variable(self, strength: Strength, assigned: re.Match[str], kind: str) -> Span | None:
+        """The value of a variable in a line of its own: its name says that it is one, so that words will do."""
+        text, (begin, end) = self._text, assigned.span("bare")
+        if strength == "password":
+            is_last = _LINE_END.match(text, end)
+            return (begin, end) if is_last and is_password(text[begin:end][:_JUDGED], sign="=") else None
+        phrase = _PHRASE.match(text, end) if kind == "=" and _is_secret(assigned) else None
+        return (begin, phrase.end()) if phrase and is_passphrase(text[begin : phrase.end()], least=3) else None
+
+    def _run(self, begin: int, assigned: re.Match[str], kind: str) -> Span | None:
+        """A password in a line for itself: it may hold what ends a value elsewhere, such as `&`, `>` or a bracket."""
+        text, first, chunk = self._text, assigned.end("behind"), assigned["bare"]
+        name = text[begin : assigned.end()]
+        is_variable = "_" in name and name.isupper()
+        run = _RUN.match(text, first) if chunk or is_variable else None
+        if not run:
+            return None
+        value = run.group().rstrip(",;)}]>|")
+        following = text[run.end() : run.end() + 1]
+        is_last = _LINE_END.match(text, first + len(value)) or (assigned["of"] and following.isspace())
+        if not is_last or not (is_variable or assigned["of"] or self._has_line(begin)):
+            return None
+        is_code = _CODE.search(run.group()) or (chunk and _is_reference(chunk, digit=False))
+        is_whole = not is_code and (chunk or value[-1:].isalnum()) and is_password(value, sign=kind)
+        return (first, first + len(value)) if is_whole else None
+
+    def _extended(self, begin: int, found: Span) -> Span:
+        """The same elsewhere; a bracket that was opened before the name ends the password."""
+        text = self._text
+        extra = _EXTRA.match(text, found[1])
+        if not extra:
+            return found
+        line = text[max(0, begin - 200) : begin].rpartition("\n")[2]
+        ends = [text.find(close, found[1], extra.end()) for opened, close in _BRACKETS if opened in line]
+        return found[0], min((end for end in ends if end >= 0), default=extra.end())
 
     def _prose(self, begin: int, strength: Strength, prose: re.Match[str]) -> Span | None:
         """Values without a separator: flags, `.netrc`, SQL and prose."""
         text = self._text
         if prose["quote"]:
-            return self._judged(prose, strength, "prose") if strength == "password" else None
-        if text.find("\n", prose.end(), prose.start("bare")) >= 0:
+            return self._judged(prose, prose["quote"], strength, "prose") if strength == "password" else None
+        if not prose["bare"] or text.find("\n", prose.end(), prose.start("bare")) >= 0:
             return None
         is_flag = text.startswith("-", begin) or (strength == "password" and self._in_netrc(begin))
-        return self._judged(prose, strength, "flag" if is_flag else "prose")
+        return self._judged(prose, None, strength, "flag" if is_flag else "prose")
 
     def _in_netrc(self, begin: int) -> bool:
         first = max(0, begin - 160)
@@ -328,45 +433,52 @@ class _Reader:
         """
         text = self._text
         counted, number = self._quotes.get(quote, (0, 0))
-        marked = text.rfind(f"{_MARK}{quote}", counted, begin) if self._has_marks else -1
-        first = max(
-            text.rfind("\n", counted, begin) + 1,
-            marked + len(_MARK) + 1 if marked >= 0 else 0,
-            self._masked[1] + 1 if counted <= self._masked[1] < begin and text[self._masked[1]] == quote else 0,
-        )
+        first = text.rfind("\n", counted, begin) + 1
+        if self._has_marks:
+            marked = text.rfind(f"{_MARK}{quote}", counted, begin)
+            first = max(first, marked + len(_MARK) + 1 if marked >= 0 else 0)
+        masked = self._masked[1]
+        if first <= masked and counted <= masked < begin and text[masked] == quote:
+            first = masked + 1
         if first:
             counted, number = first, 0
         number += text.count(quote, counted, begin) - text.count(f"\\{quote}", counted, begin)
         self._quotes[quote] = (max(begin, counted), number)
         return number % 2 == 1
 
-    def _judged(self, begun: re.Match[str], strength: Strength, sign: str) -> Span | None:
+    def _judged(self, begun: re.Match[str], quote: str | None, strength: Strength, sign: str) -> Span | None:
         """The value whose beginning a pattern has found, if it is a credential: to its quote, or as far as it goes."""
-        text, quote = self._text, begun["quote"]
+        text = self._text
+        judge = is_password if strength == "password" else is_token
         if quote:
             begin = begun.end("begun")
             end = _closing(text, quote, begin)
-            value = text[begin : min(end, begin + _JUDGED)] if end > begin else ""
-            return (begin, end) if self._is_credential(value, strength, sign, "quoted") else None
+            value = text[begin:end][:_JUDGED] if end > begin else ""
+            if judge(value, sign=sign, quoted=True):
+                return begin, end
+            least = 2 if sign == "=" else 4
+            is_phrase = " " in value and _is_secret(begun) and is_passphrase(value, least=least)
+            return (begin, end) if is_phrase else None
         begin, end = begun.span("bare")
-        if begin < 0:
-            return None
-        value = text[begin : min(end, begin + _JUDGED)]
-        if not self._is_credential(value, strength, sign, ""):
+        value = text[begin:end][:_JUDGED] if begin >= 0 else ""
+        if not judge(value, sign=sign, quoted=False):
             return None
         if end - begin >= _JUDGED:
             return begin, _more(text, end)
         return begin, begin + len(value.rstrip(".")) if sign in (":", "prose") else end
 
-    def _is_credential(self, value: str, strength: Strength, sign: str, quoted: str) -> bool:
-        case = (value, sign, quoted, strength == "password")
-        verdict = self._verdicts.get(case)
-        if verdict is None:
-            if len(self._verdicts) >= _MAX_KEPT:
-                self._verdicts.clear()
-            judge = is_password if strength == "password" else is_token
-            verdict = self._verdicts[case] = judge(value, sign=sign, quoted=bool(quoted))
-        return verdict
+
+def _is_secret(named: re.Match[str]) -> bool:
+    """Whether a name says secret or key: a phrase behind it may be one, behind a token it is a message."""
+    return "secret" in named.group() or named.group().endswith("key")
+
+
+def _has_line(text: str, found: Span, quote: str) -> bool:
+    """Whether a value below its name has the line for itself, and does not look like another name."""
+    begin, end = found
+    if not _LINE_END.match(text, end + len(quote)):
+        return False
+    return bool(quote) or not _NEXT_NAME.match(text[begin:end][:_JUDGED])
 
 
 def _header(text: str, position: int) -> Span | None:
@@ -413,15 +525,13 @@ def _element(text: str, begin: int, end: int) -> Span | None:
 
 def _closing(text: str, quote: str, begin: int) -> int:
     """Where a quoted value ends; a quote behind a backslash that the opening one does not have is part of it."""
-    limit = min(len(text), begin + _MAX_QUOTED)
-    line = text.find("\n", begin, limit)
-    limit = line if line >= 0 else limit
+    limit = begin + _MAX_QUOTED
     at = text.find(quote, begin, limit)
     for _ in range(64):
         if at < 0 or text[at - 1] != "\\":
             break
         at = text.find(quote, at + 1, limit)
-    if at < 0:
+    if at < 0 or text.find("\n", begin, at) >= 0:
         bare = _BARE.match(text, begin)  # the end was cut off
         return bare.end() if bare and bare.end() == len(text) else -1
     return at

@@ -13,27 +13,43 @@ from .prefixes import Span
 _URL_END = re.compile(r"[^\s\"'<>`\\]{0,1024}+")
 _USER = re.compile(r"[^\s:/?#]{0,128}+:")
 _PORT = re.compile(r"\d{1,5}+(?=[/?#,;)\]}]|$)")
-_HOST = re.compile(r"(?:[A-Za-z0-9_.%-]|\[)")
+_HOST = re.compile(r"(?!sha\d{3}:)(?:[A-Za-z0-9_.%-]|\[)")  # not the hash of an image
 _QUERY = re.compile(r"[?&][\w.-]{1,64}+=")
 _LONE = re.compile(r"(?=[A-Za-z]{0,200}?\d)(?=\d{0,200}?[A-Za-z])[\w-]{20,200}+@")
 
-_COOKIE = re.compile(r"s?\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}(?:\[\s{0,4})?[bB]?\\{0,4}[\"']?")
+# Addresses that a program could not read, or that stand in JSON, in a query or without their scheme.
+_BROKEN_URLS = tuple(
+    (literal, re.compile(pattern))
+    for literal, pattern in (
+        ("//", r"[\w.%+-]{1,64}+:()(?!\d{1,5}+[/?#])[^\s\"'`<>\\/?#@$\[]{3,128}+(?=@(?!sha\d)[\w\[])"),
+        (r":\/\/", r"[\w.%+-]{0,64}+:()[^\s\"'`<>\\@$\[]{1,128}+(?=@(?!sha\d)[\w\[])"),
+        (":/", r"[\w.%+-]{1,64}+:()(?!\d{1,5}+[/?#])[^\s\"'`<>\\/?#@$\[]{3,128}+(?=@(?!sha\d)[\w\[])"),
+        ("%3a%2f%2f", r"[\w.+-]{0,64}+%3a()(?:[^\s\"'`<>%&\[]|%(?!40)){1,128}+(?=%40)"),
+    )
+)
+_PROTOCOLS = ("@tcp(", "@unix(")  # of a MySQL address in Go, which has no scheme
+_NO_PASSWORD = re.compile(r"[\s\"'`/]")
+
+_COOKIE = re.compile(r"s?\\{0,4}[\"']?\s{0,4}[:=][ \t]{0,4}(?:\[\s{0,4})?[bB]?\\{0,4}[\"']?")
 _PAIR = re.compile(r"([^\s=;,\"']{1,64}+)=\"?([^\s;,\"'\\]{0,4096}+)(;?\s{0,4}+)")
 _ATTRIBUTES = frozenset({"path", "expires", "domain", "max-age", "samesite", "priority"})
 
-_SCHEME = re.compile(r"(bearer|basic)\s{1,8}+([A-Za-z0-9._~+/=-]{8,8192}+)", re.IGNORECASE)
+_SCHEME = re.compile(r"(bearer|basic)[ \t]{1,8}+([A-Za-z0-9._~+/=-]{8,8192}+)", re.IGNORECASE)
 
 _QUOTED = r"'(?!\[masked\]')([^'\r\n]{2,200}+)'|\"(?!\[masked\]\")([^\"$\r\n]{2,200}+)\""
 _ATTACHED = rf"(?:(?!\[masked\](?:\s|$))([^\s\"'$=-][^\s\"']{{2,200}}+)|{_QUOTED})"
-_SEPARATE = rf"\s{{1,4}}+(?:(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{{2,800}}+)|{_QUOTED})"
+_SEPARATE = rf"[ \t]{{1,4}}+(?:(?!\[masked\](?:\s|$))([^\s\"'$<-][^\s\"']{{2,800}}+)|{_QUOTED})"
 _USER_PASSWORD = re.compile(r"(?:-u|--user|--proxy-user)(?:\s{1,4}+|=)[\"']?[^\s:\"'$/]{1,128}+:([^\s\"'$]{1,256}+)")
 _COOKIE_ARGUMENT = r"(?:\s{1,4}+|=)[\"']?[^\s=\"'$]{1,64}+=([^\s\"';$]{6,4096}+)"
 _FLAGS = tuple(
     (f" {flag}", re.compile(flag + rest), commands)
     for flag, rest, commands in (
         ("-p", _ATTACHED, ("mysql", "mariadb", "sshpass", "7z ", "7za ")),
-        ("-p", _SEPARATE, ("sshpass", "docker login", "podman login", "psexec", "twine", "plink", "pscp",
-                           "helm registry", "mongo", "cqlsh", "rdesktop", "rabbitmqadmin")),
+        ("-p", _SEPARATE, ("sshpass", "az login", "acr login", "docker login", "podman login", "buildah login",
+                           "skopeo login", "nerdctl login", "crane auth login", "oras login", "oc login", "cf login",
+                           "ibmcloud login", "psexec", "twine", "plink", "pscp", "helm registry", "mongo", "cqlsh",
+                           "rdesktop", "rabbitmqadmin", "cypher-shell", "couchbase-cli", "beeline", "evil-winrm",
+                           "crackmapexec", "ncftpput", "ncftpget")),
         ("-P", _SEPARATE, ("sqlcmd", "bcp ", "zip ", "mosquitto_", "ipmitool")),
         ("-a", _SEPARATE, ("redis-cli", "valkey-cli")),
         ("-w", _SEPARATE, ("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami", "ldappasswd")),
@@ -57,16 +73,17 @@ _LEAST_KEY = 20
 _IDENTIFIED = re.compile(r"identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by\s{1,4}([\"'])", re.IGNORECASE)
 
 
-def spans(text: str, lower: str) -> Iterator[Span]:
+def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
     yield from _blocks(text, "-----BEGIN ", "-----END ", "-----")
     yield from _blocks(text, "---- BEGIN SSH2 ", "---- END ", "----")
     yield from _ends(text)
     yield from _putty(text)
     yield from _urls(text)
+    yield from _broken_urls(text, lower)
     yield from _cookies(text, lower)
     yield from _schemes(text, lower)
-    yield from _flags(text, lower)
+    yield from _flags(text, lower, absent)
     yield from _identified(text, lower)
 
 
@@ -136,6 +153,23 @@ def _urls(text: str) -> Iterator[Span]:
         at = following
 
 
+def _broken_urls(text: str, lower: str) -> Iterator[Span]:
+    for literal, pattern in _BROKEN_URLS:
+        at = lower.find(literal)
+        while at >= 0:
+            found = pattern.match(lower, at + len(literal))
+            if found and text[at - 1 : at] != ":":
+                yield found.start(1), found.end()
+            at = lower.find(literal, at + len(literal))
+    for literal in _PROTOCOLS:
+        at = text.find(literal)
+        while at >= 0:
+            user, _, password = text[max(0, at - 128) : at].rpartition(":")
+            if user[-1:].isalnum() and not _NO_PASSWORD.search(password):
+                yield at - len(password), at
+            at = text.find(literal, at + len(literal))
+
+
 def _last_at(text: str, begin: int, end: int) -> int:
     """The last `@` before a host: a password may hold `@`, `/`, `?` and `#`. One in the query of the URL is not it."""
     first = text.find("@", begin, end)
@@ -184,10 +218,13 @@ def _is_basic(value: str) -> bool:
         return False
 
 
-def _flags(text: str, lower: str) -> Iterator[Span]:
+def _flags(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
     for flag, pattern, commands in _FLAGS:
-        present = [command for command in commands if command in lower]
-        at = text.find(flag) if present else -1
+        at = text.find(flag)
+        present = [command for command in commands if command not in absent and command in lower] if at >= 0 else []
+        if not present:
+            absent.update(commands if at >= 0 else ())
+            continue
         while at >= 0:
             found = pattern.match(text, at + 1)
             if found and _has_command(lower, present, at):
@@ -203,9 +240,9 @@ def _flags(text: str, lower: str) -> Iterator[Span]:
 
 
 def _has_command(lower: str, commands: list[str], at: int) -> bool:
-    """Whether one of the commands stands before the flag, in its line."""
-    line = lower.rfind("\n", max(0, at - 200), at)
-    first = line if line >= 0 else max(0, at - 200)
+    """Whether one of the commands stands before the flag, with no end of a command between them."""
+    first = max(0, at - 200)
+    first = max(first, *(lower.rfind(end, first, at) for end in ("\n", "&& ", " | ")))
     return any(lower.find(command, first, at + 1) >= 0 for command in commands)
 
 

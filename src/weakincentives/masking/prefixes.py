@@ -121,11 +121,15 @@ _MIDDLES = (
 )
 
 
-def spans(text: str, _lower: str) -> Iterator[Span]:
+def spans(text: str, _lower: str, absent: set[str]) -> Iterator[Span]:
     """Where such credentials stand. Letters are told apart by their case here."""
     for literal, pattern in _RULES:
+        if literal in absent:
+            continue
         length = len(literal)
         at = text.find(literal)
+        if at < 0:
+            absent.add(literal)
         while at >= 0:
             end = at + length
             if not (at and text[at - 1].isalnum() and text[at - 1].isascii()):
@@ -135,7 +139,11 @@ def spans(text: str, _lower: str) -> Iterator[Span]:
                     yield at, end
             at = text.find(literal, end)
     for literal, pattern in _AFTER_PLACE:
+        if literal in absent:
+            continue
         at = text.find(literal)
+        if at < 0:
+            absent.add(literal)
         while at >= 0:
             found = pattern.match(text, at + len(literal))
             if found:

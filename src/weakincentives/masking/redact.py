@@ -29,8 +29,9 @@ def redact(text: str) -> str:
     'cannot connect to postgres://[masked]@db/app'
     """
     # A mask may uncover something for another rule, as a quote does; a text without credentials takes one round.
+    absent: set[str] = set()
     for _ in range(_MAX_ROUNDS):
-        masked = _once(text)
+        masked = _once(text, absent)
         if masked == text:
             break
         text = masked
@@ -44,10 +45,10 @@ def leaving(text: str) -> str:
     return redact(text)
 
 
-def _once(text: str) -> str:
+def _once(text: str, absent: set[str]) -> str:
     # A character without width inside a keyword hides it from a reader, too: rules look at the text without them.
     invisible = [] if text.isascii() else [found.start() for found in _INVISIBLE.finditer(text)]
-    found = _spans(_INVISIBLE.sub("", text) if invisible else text)
+    found = _spans(_INVISIBLE.sub("", text) if invisible else text, absent)
     if not found:
         return text
     if invisible:
@@ -56,27 +57,30 @@ def _once(text: str) -> str:
     parts: list[str] = []
     position = 0
     for begin, end in found:
-        parts += (text[position:begin], MASK)
+        parts.append(text[position:begin])
         position = end
     parts.append(text[position:])
-    return "".join(parts)
+    return MASK.join(parts)
 
 
 @cache
-def _rules() -> tuple[Callable[[str, str], Iterable[tuple[int, int]]], ...]:
-    """The rules, loaded for the first text: compiling their patterns takes longer than many programs take to start."""
-    from . import names, places, prefixes  # noqa: PLC0415 - most programs never mask anything
+def _rules() -> tuple[Callable[[str, str, set[str]], Iterable[tuple[int, int]]], ...]:
+    """The rules, loaded for the first text: compiling their patterns takes longer than many programs take to start.
 
-    return prefixes.spans, places.spans, names.spans
+    They note which literals the text does not hold: no mark brings one, so that later rounds need not look for them.
+    """
+    from . import names, places, prefixes, reports  # noqa: PLC0415 - most programs never mask anything
+
+    return prefixes.spans, places.spans, names.spans, reports.spans
 
 
-def _spans(text: str) -> list[tuple[int, int]]:
+def _spans(text: str, absent: set[str]) -> list[tuple[int, int]]:
     """What must be masked, in order and without overlaps; marks that are there already are left alone."""
     lower = text.lower()
     if len(lower) != len(text):  # a few capitals become two characters
         lower = text.translate(_ASCII_LOWER)
     # Each rule gives its spans in order, mostly: a list of such runs is sorted in one pass, a set of them is not.
-    found = [span for spans in _rules() for span in spans(text, lower)]
+    found = [span for spans in _rules() for span in spans(text, lower, absent)]
     found.sort()
     merged: list[tuple[int, int]] = []
     last = -1
