@@ -135,6 +135,8 @@ def check(box: Sandbox, steps: list[Any]) -> None:
     kept = [step for step, (success, _, _) in zip(steps, trace, strict=True) if success]
     if any([call for call, _ in kept[n : n + 5]].count(kept[n][0]) == 5 for n in range(len(kept))):
         return  # the fifth identical call in a row is refused
+    if any("ln -f a.txt hard" in str(step) for step in kept) and len(kept) < len(steps):
+        return  # a file that was restored is a new one: hard links are not kept (docs/filesystem-disk.md)
     start(box)
     alone = run(box, kept, sabotage=False)
     assert all(success for success, _, _ in alone)
