@@ -267,6 +267,7 @@ def test_an_evaluation_that_cannot_begin_does_not_lie_either() -> None:
     assert answer.text.startswith("Paid A.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", CONNECTORS)
 def test_a_provider_is_sent_a_whole_conversation(wire: str) -> None:
     """On every wire: results continue the conversation, the prompt stands in it once, and nothing is recorded twice."""

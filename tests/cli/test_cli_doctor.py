@@ -16,6 +16,8 @@ import pytest
 from weakincentives.cli import main
 from weakincentives.cli.machine import EXTRAS, extras
 
+pytestmark = pytest.mark.slow  # a process for each test
+
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-proj-0123456789abcdefghijklmnop"
 DSN = "http://user:hunter2xyz@127.0.0.1:8000/v1"

@@ -225,6 +225,7 @@ class Slow(Syscalls):
         return super().copy_range(source, target, min(count, 4096), offset)
 
 
+@pytest.mark.slow
 def test_a_copy_that_the_deadline_ends_is_stopped_and_undone(tmp_path: Path) -> None:
     """The call does not wait for the rest of the file: the loop notices within a step, and nothing is left."""
     (tmp_path / "big").write_bytes(os.urandom(32 << 20))  # 8,192 steps, 13 minutes

@@ -123,6 +123,7 @@ def test_a_queue_that_goes_closes_its_directory(tmp_path: Path, cyclic: bool) ->
     assert open_files() == before
 
 
+@pytest.mark.slow
 def test_a_queue_that_is_closed_while_it_goes_closes_its_directory_once(tmp_path: Path) -> None:
     """The garbage collector closes it before it runs finalizers; what has its number by then is not theirs to close."""
     gc.collect()
@@ -265,6 +266,7 @@ def test_an_interrupt_while_a_transaction_is_dropped_is_not_lost(unraisable: lis
     assert_free(session)
 
 
+@pytest.mark.slow
 def test_a_table_forgets_what_is_gone() -> None:
     """Values go with their keys; keys are told apart by identity, and may be event loops or sets."""
     table: WeakTable[Any, str] = WeakTable()

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+pytestmark = pytest.mark.slow  # pip, and a server
+
 ROOT = Path(__file__).parents[2]
 
 PROJECT = """

@@ -19,6 +19,7 @@ LEVELS = 1500
 """More than Python recurses, and with two descriptors for each more than a process may have open."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "openat2", "handles"])
 def test_very_deep_trees_are_copied(tmp_path: Path, kind: str) -> None:
     """Every level is there with what is in it, and nothing is left in the state directory."""

@@ -18,6 +18,8 @@ from tests.filesystem.crash import build, entry_of, everything, picture, vault_o
 from weakincentives.errors import ReadOnlyError
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
+pytestmark = pytest.mark.slow  # processes that are killed
+
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 
 _WORKER = """

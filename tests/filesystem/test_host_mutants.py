@@ -30,6 +30,8 @@ from weakincentives.filesystem.disk.undo_scope import Transactions
 from weakincentives.filesystem.memory.write_log import WriteLog
 from weakincentives.filesystem.ownership import TouchedPaths
 
+pytestmark = pytest.mark.slow  # each proof several times
+
 small_disk = killed.small_disk
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # interpreters
+
 CONTRACT = [
     "tests/filesystem/test_host.py",
     "tests/filesystem/test_host_confined.py",

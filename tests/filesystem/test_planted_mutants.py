@@ -138,6 +138,7 @@ MECHANISMS: list[tuple[Patch, Proof]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mistake", "proof"), [pytest.param(*each, id=f"{n}-{each[0].__name__[1:]}") for n, each in enumerate(MECHANISMS)]
 )

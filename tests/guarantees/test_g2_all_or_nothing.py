@@ -385,6 +385,7 @@ def interrupted_at(number: int) -> tuple[World, bool, bool]:
     return world, came, interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.gettrace() is not None, reason="somebody else is tracing")
 def test_ctrl_c_on_any_line_of_the_engine() -> None:
     """Ctrl-C on any line of the engine leaves all of a call or nothing of it, and the log never lies."""

@@ -251,6 +251,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["run", "stream"])
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_ctrl_c_rolls_back_every_open_call(tmp_path: Path, concurrency: int, method: str) -> None:

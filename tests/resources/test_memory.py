@@ -86,6 +86,7 @@ def test_closing_lets_go_of_what_was_built() -> None:
     scope.close()
 
 
+@pytest.mark.slow
 def test_a_kept_resolver_keeps_only_its_own_scope() -> None:
     """A resource that keeps its resolver does not keep alive what asked for it."""
 

@@ -121,6 +121,7 @@ def test_calls_in_memory() -> None:
     assert storm(300, InMemoryFilesystem({"log": ""}), ("write", "read", "write", "missing")) > 30
 
 
+@pytest.mark.slow
 def test_calls_on_disk(tmp_path: Path) -> None:
     """The same with files on disk."""
     assert storm(60, disk(tmp_path)) > 5
@@ -178,6 +179,7 @@ def turns(times: int) -> None:
     assert threading.active_count() <= threads + 2
 
 
+@pytest.mark.slow
 def test_turns() -> None:
     """Every id of an interrupted turn is answered once and recorded once, in order."""
     turns(60)

@@ -517,6 +517,7 @@ def test_two_sessions_that_share_files_never_wait_for_each_other() -> None:
     assert succeeded == 4, "the fifth value is never passed, since its call is undone each time"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_many_sessions() -> None:
     """Locks go with their sessions."""
     from weakincentives.runtime import locks

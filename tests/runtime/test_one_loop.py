@@ -285,6 +285,7 @@ def test_a_handler_that_blocks_the_loop_is_given_up_with_it() -> None:
         eventually(loops[0].is_closed)
 
 
+@pytest.mark.slow
 def test_a_handler_that_will_not_be_cancelled_holds_up_nothing() -> None:
     """It is given up at its timeout; the run ends without it, after a moment."""
     release = threading.Event()

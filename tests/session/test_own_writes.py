@@ -329,6 +329,7 @@ def test_nothing_is_kept_after_a_call() -> None:
         assert (core.calls, core.writes, core.marks, core.subscribed) == ([], [], {}, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_very_long_call_keeps_a_short_log(nested: bool) -> None:
     """The writes of others are folded together after 10,000, and the undo is as exact as before."""

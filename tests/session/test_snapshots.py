@@ -230,6 +230,7 @@ def test_releasing_frees_what_a_snapshot_held() -> None:
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_ten_thousand_snapshots_leave_memory_where_it_was() -> None:
     """10,000 snapshots with writes and rollbacks, then dropped, leave the memory as it was before."""
     session = Session()
