@@ -8,10 +8,12 @@ import re
 import string
 from collections.abc import Iterator
 
+from .placeholders import is_placeholder_login
 from .prefixes import Span
 
 _URL_END = re.compile(r"[^\s\"'<>`\\]{0,1024}+")
 _USER = re.compile(r"[^\s:/?#]{0,128}+:")
+_REFERENCE = re.compile(r"\$\{[^{}\s]{1,80}\}:")
 _PORT = re.compile(r"\d{1,5}+(?=[/?#,;)\]}]|$)")
 _HOST = re.compile(r"(?!sha\d{3}:)(?:[A-Za-z0-9_.%-]|\[)")  # not the hash of an image
 _QUERY = re.compile(r"[?&][\w.-]{1,64}+=")
@@ -61,6 +63,7 @@ _FLAGS = tuple(
         ("-b", r"[a-zA-Z]{0,4}+(?: {1,4}+[^\s\"'-][^\s\"']{0,128}+){2} {1,4}+[\"']?([^\s\"'$]{3,256}+)", ("htpasswd",)),
         ("-b", _COOKIE_ARGUMENT, ("curl",)),
         ("--cookie", _COOKIE_ARGUMENT, ("curl",)),
+        ("--token", r"[ =]([a-z0-9]{6}\.[a-z0-9]{16})(?![\w.])", ("kubeadm",)),
         ("/p:", _ATTACHED, ("xfreerdp", "mstsc")),
         ("/user:", r"[^\s\"']{1,128}+\s{1,4}+([^\s\"'/*][^\s\"']{2,128}+)", ("net use",)),
     )
@@ -144,13 +147,20 @@ def _urls(text: str) -> Iterator[Span]:
         user = _USER.match(text, begin, end)
         if user and not _PORT.match(text, user.end(), end):
             last = _last_at(text, user.end(), end)
-            if last > user.end():
+            if last > user.end() and not is_placeholder_login(*_login(text, begin, user.end(), last)):
                 yield begin, last
         elif not user:
             lone = _LONE.match(text, begin, end)
             if lone and _HOST.match(text, lone.end(), end):
                 yield begin, lone.end() - 1
         at = following
+
+
+def _login(text: str, begin: int, password: int, end: int) -> tuple[str, str]:
+    """The user and the password of an address; a user may be a reference that holds a colon."""
+    reference = _REFERENCE.match(text, begin, end)
+    password = reference.end() if reference else password
+    return text[begin : password - 1], text[password:end]
 
 
 def _broken_urls(text: str, lower: str) -> Iterator[Span]:
