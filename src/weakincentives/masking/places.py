@@ -65,6 +65,8 @@ _FLAGS = tuple(
         ("--cookie", _COOKIE_ARGUMENT, ("curl",)),
         ("--token", r"[ =]([a-z0-9]{6}\.[a-z0-9]{16})(?![\w.])", ("kubeadm",)),
         ("/p:", _ATTACHED, ("xfreerdp", "mstsc")),
+        *((flag, _SEPARATE, ("keytool", "jarsigner")) for flag in ("-storepass", "-srcstorepass", "-deststorepass",
+                                                                   "-keypass", "-srckeypass", "-destkeypass")),
         ("/user:", r"[^\s\"']{1,128}+\s{1,4}+([^\s\"'/*][^\s\"']{2,128}+)", ("net use",)),
     )
 )  # fmt: skip
@@ -73,7 +75,18 @@ _FLAGS = tuple(
 _KEY_CHARS = string.ascii_letters + string.digits + "+/=\\\r\n"
 _LEAST_KEY = 20
 
-_IDENTIFIED = re.compile(r"identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by\s{1,4}([\"'])", re.IGNORECASE)
+_IN_QUOTES = r"([\"'])(?P<value>(?:(?!\1)[^\r\n]){2,256}+)\1"
+_STATEMENTS = tuple(
+    (literal, re.compile(literal + rest, re.IGNORECASE))
+    for literal, rest in (
+        ("identified", rf"\s{{1,4}}(?:with\s{{1,4}}\w{{1,40}}\s{{1,4}})?by\s{{1,4}}{_IN_QUOTES}"),
+        ("convertto-securestring", rf"\s{{1,4}}(?:-string\s{{1,4}})?{_IN_QUOTES}"),
+        ("requirepass", r"[ \t]{1,8}+[\"']?(?P<value>[^\s\"'<$]{6,256}+)[\"']?[ \t]*+(?=[\r\n]|$)"),
+        ("password</name>", r"\s{0,80}+<value>(?P<value>[^<>\s$]{3,256}+)</value>"),
+        ("unseal key ", r"\d:[ \t]{1,8}+(?P<value>[A-Za-z0-9+/=]{40,90}+)(?![\w+/=])"),
+    )
+)  # fmt: skip
+"""Sentences of a language or a program in which a password stands."""
 
 
 def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
@@ -87,7 +100,7 @@ def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
     yield from _cookies(text, lower)
     yield from _schemes(text, lower)
     yield from _flags(text, lower, absent)
-    yield from _identified(text, lower)
+    yield from _statements(text, lower)
 
 
 def _blocks(text: str, begin: str, end: str, dashes: str) -> Iterator[Span]:
@@ -256,15 +269,14 @@ def _has_command(lower: str, commands: list[str], at: int) -> bool:
     return any(lower.find(command, first, at + 1) >= 0 for command in commands)
 
 
-def _identified(text: str, lower: str) -> Iterator[Span]:
-    at = lower.find("identified")
-    while at >= 0:
-        found = _IDENTIFIED.match(text, at)
-        if found:
-            stop = text.find(found[1], found.end(), found.end() + 256)
-            if stop > found.end() + 1:
-                yield found.end(), stop
-        at = lower.find("identified", at + 10)
+def _statements(text: str, lower: str) -> Iterator[Span]:
+    for literal, pattern in _STATEMENTS:
+        at = lower.find(literal)
+        while at >= 0:
+            found = pattern.match(text, at)
+            if found:
+                yield found.span("value")
+            at = lower.find(literal, at + len(literal))
 
 
 __all__ = ["spans"]
