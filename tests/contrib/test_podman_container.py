@@ -232,12 +232,12 @@ def test_a_container_that_does_not_answer(running: Container, monkeypatch: pytes
 def test_it_is_replaced_before_its_lease_is_over(folder: Path) -> None:
     """Podman ends a container after its lease; one whose lease would end during a call is replaced before."""
     needs_podman()
-    made = Container(spec(folder, lease=9))
+    made = Container(spec(folder, lease=300))
     try:
         first = made.start()
         run_command(made, "true", seconds=1)
         assert made.name == first
-        run_command(made, "true", seconds=8)
+        run_command(made, "true", seconds=299)
         assert made.name != first
     finally:
         made.close()

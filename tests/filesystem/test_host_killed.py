@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -281,12 +282,17 @@ print("fine")
 """
 
 
-def test_it_works_for_a_user_who_is_not_root(tmp_path: Path) -> None:
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user can reach; pytest closes its own to others whenever one more pytest starts."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_it_works_for_a_user_who_is_not_root(reachable: Path) -> None:
     """Permissions are kept, write-protected files respected, write-protected trees moved and brought back."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder.name.startswith(("pytest-", "popen-", "test_")):
-            folder.chmod(0o755)
-    place = tmp_path / "place"
+    place = reachable / "place"
     place.mkdir()
     if os.geteuid() == 0:
         os.chown(place, 65534, 65534)

@@ -200,13 +200,13 @@ def test_cancelling_arun_undoes_the_open_calls() -> None:
             await task
 
     LET_GO.clear()
-    begun = time.monotonic()
+    begun, stuck_before = time.monotonic(), abandoned_count()
     try:
         asyncio.run(main())
         assert time.monotonic() - begun < 30
     finally:
         LET_GO.set()
-    assert eventually(lambda: abandoned_count() == 0)
+    assert eventually(lambda: abandoned_count() <= stuck_before)
     assert [event.outcome for event in sessions[0][ToolInvoked].all()] == ["cancelled"]
     assert sessions[0][Note].count() == 0
     assert not files.exists("stuck1.txt")
