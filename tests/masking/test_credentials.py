@@ -9,6 +9,10 @@ logs, key blocks) and was written before its author had read the rules: 7 of 120
 was masked only in part, and none of 120 ordinary texts was changed. Six of the 7 have a rule now, which is no figure
 for texts that are new to the rules. The first 100 and 100 of the sixth were written without sight of the rules as well:
 4 were missed, one was masked in part, and 2 ordinary texts were changed; the others are siblings of those.
+Of the first 200 and 200 of the seventh, also written without sight of the rules, 9 were missed and 8 ordinary texts
+were changed, most of them placeholders and labels; the others are siblings of those.
+The eighth was written without sight of the rules and tried when they were done: 8 of 150 were missed (5.3 %; 17 of 350
+with the seventh, 4.9 %), and none of 300 ordinary texts was changed. Five of the 8 have a rule now.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from tests.conftest import examples
 from weakincentives.masking import MAX_LEAVING_CHARS, leaving, redact
 
 DATA = Path(__file__).parent / "data"
-_LISTS = ("second", "third", "fourth", "fifth", "sixth")
+_LISTS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 def decoded(name: str) -> str:
@@ -54,28 +58,31 @@ ORDINARY = ordinary()
 
 
 def test_at_most_one_credential_in_a_hundred_is_missed() -> None:
-    """The lists hold 981 texts with a credential; the few that are missed are known."""
+    """The lists hold 1363 texts with a credential; the few that are missed are known."""
     missed = [text for text, secret in POSITIVES if secret in redact(text)]
-    assert len(POSITIVES) == 981
-    assert len(missed) <= 2, missed
+    assert len(POSITIVES) == 1363
+    assert len(missed) <= 5, missed
 
 
 def test_at_most_one_ordinary_text_in_a_hundred_is_changed() -> None:
-    """The lists hold 1004 texts that only speak of passwords, tokens and keys."""
+    """The lists hold 1992 texts that only speak of passwords, tokens and keys."""
     changed = [(text, redact(text)) for text in ORDINARY if redact(text) != text]
-    assert len(ORDINARY) == 1004
+    assert len(ORDINARY) == 1992
     assert len(changed) <= 2, changed
 
 
 def test_a_credential_is_masked_to_its_end() -> None:
-    """No six characters of it stay; two that repeat what stands around them are known."""
+    """No six characters of it stay that do not stand around it as well."""
     parts = [
         text
         for text, secret in POSITIVES
         if secret not in (masked := redact(text))
-        and any(secret[at : at + 6] in masked for at in range(len(secret) - 5))
+        and any(
+            (part := secret[at : at + 6]) in masked and part not in text.replace(secret, " ")
+            for at in range(len(secret) - 5)
+        )
     ]
-    assert len(parts) <= 2, parts
+    assert not parts
 
 
 def test_a_name_without_a_value_does_not_take_the_next_line() -> None:
@@ -162,8 +169,33 @@ PIECES = [
     "mysql", "-----BEGIN ", "<", ">", "PRIVATE KEY-----", "-----END ", "A1b2C3d4E5f6G7h8", "\u200b", ",",
     "is ", "&", ">", ")", "for a@b", "DB_PASSWORD=", "//", "@tcp(", "\\/\\/", "%3a%2f%2f", "%40",
     "password\n  x [input_value='", "'loc': ['password'], ", "'input': '", "on field 'password': rejected value [",
-    "|\n  ", ":5432:", "*:*:*:", "sqlplus ", "MTk4", "{SSHA}", "?", "[", "]", "{", "}", "İ", "\ud800",
+    "|\n  ", ":5432:", "*:*:*:", "sqlplus ", "MTk4", "{SSHA}", "?", "[", "]", "{", "}",
+    "${", "****", "xxxxx", "[FILTERED]", "user:pass@", "%s", "Confirm ", "'''", "string(3) ", "İ", "\ud800",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    [
+        "${DB_PASSWORD}", "$DB_PASS", "{{ password }}", "{password}", "%(password)s", "%s", "<password>", "[FILTERED]",
+        "[REDACTED]", "****", "xxxxx", "PASSWORD", "YOUR_PASSWORD", "your_password", "__PASSWORD__",
+        "\u2022\u2022\u2022\u2022",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgres://app:{}@db/app", "app:{}@tcp(db:3306)/app", "password={}", 'password = "{}"', '"password": "{}"',
+        "<password>{}</password>", "mysql -u root -p'{}' shop", "sshpass -p '{}' ssh host", "IDENTIFIED BY '{}'",
+        "curl -u app:{} https://example.com", "--password={}", "Authorization: Bearer {}", "Cookie: session={}",
+        "auth=('app', '{}')",
+    ],
+)  # fmt: skip
+def test_a_placeholder_stays_wherever_a_credential_would_stand(place: str, placeholder: str) -> None:
+    """All rules ask one function whether a value is a placeholder; a password in the same place is masked."""
+    text = place.replace("{}", placeholder)
+    assert redact(text) == text
+    assert "a1B2c3D4e5f6g7H8" not in redact(place.replace("{}", "a1B2c3D4e5f6g7H8"))
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -232,6 +264,8 @@ LONG = [
     "'loc': ['password'], ", "'loc': ['password'], 'input': 'a1", "on field 'password': rejected value [a", "pwd=a>b",
     "DB_PASSWORD=a&", "PW=a(1\n",
     "A_PW=a(1\n", "secret='a b ", "SECRET=a b c\n", "pw:\n", "pw:\n\n", "password for a: b>1",
+    "://a:xxxx", "pwd=$", "${PASSWORD:-", "login.password=abc def\n", "pw=>\nstring(3) \"", "AUTH PLAIN ", "MT9",
+    "pwd='xxxxxxxxxxxxxxxxxx1'", "pwd='________________xxxxx-----------*yyyyy' ", "pw='a b c d e f g h i j k l m n' ",
     "redis-cli -a", "auth=('a','",  "-----END PRIVATE KEY-----", "a-----END PRIVATE KEY-----",
 ]  # fmt: skip
 

@@ -493,10 +493,10 @@ def test_a_signal_that_comes_when_a_wait_begins_is_seen() -> None:
             with shielded():
                 begins.set()
                 with pytest.raises(KeyboardInterrupt):
-                    wait_until_done(Future[None](), 20)
+                    wait_until_done(Future[None](), 120)
+                sender.join()
             longest = max(longest, time.monotonic() - started)
-            sender.join()
-    assert longest < 15
+    assert longest < 100
 
 
 def _send_after(begins: threading.Event) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+from .placeholders import is_label
 from .prefixes import Span
 
 # Whether what stands behind a name is a credential, or a type, a reference, a number, a word.
@@ -111,6 +112,7 @@ def is_token(value: str, *, quoted: bool, sign: str = "=") -> bool:
         or _SLUG.match(value)
         or _ATTRIBUTE.match(value)
         or _ASSIGNMENT.match(value)
+        or ("..." in value and len(value) < 24)  # its ends are shown
     )
 
 
@@ -169,18 +171,19 @@ _SCHEME = r"(?i:bearer|basic|token|apikey|negotiate|key)[ \t]{1,8}+"
 _BARE_CHARS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
 _BACKSLASH = r"\\(?![rnt\"'])"
 _BARE_RUN = rf"(?:{_BACKSLASH})?+{_BARE_CHARS}{{1,64}}+(?:{_BACKSLASH}{_BARE_CHARS}{{0,32}}+){{0,4}}+"
-_QUOTE = r"(?:[bBrRuUfF]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}[\"'`])"
+_QUOTE = r"(?:[bBrRuUfFnN]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}(?:\"{3}|'{3}|[\"'`]))"
 
 _NAME = r"(?:pass|pw|psk|secret|token|key|credential|sig|auth|kennwort|verifier)[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
 _FOLLOWING = r"(?=[=:% \t\r\n\f\v\xa0\"'`\\\]>])(?!(?s:.{1,2}?)\[masked\])"
 _OF = r"(?P<of>\s{1,4}+(?:(?:is|was) )?(?:(?:generated|created|set) )?(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
-_SIGN = r"(?P<sign>=>|:=|={1,3}|:(?!:|//)|%3[da])[^\S\n]{0,8}+(?P<below>\n\s{0,40}+)?+(?:\[\s{0,40}+)?(?P<behind>)"
+_ITEM = r"(?:\[\s{0,40}+)?(?:string\(\d{1,5}\) (?=\"))?+(?P<behind>)"  # PHP's var_dump
+_SIGN = rf"(?P<sign>=>|:=|={{1,3}}|:(?!:|//)|%3[da])[^\S\n]{{0,8}}+(?P<below>\n\s{{0,40}}+)?+{_ITEM}"
 _SEPARATORS = (
     rf"(?P<closed>\\{{0,8}}[\"'`]?\]?){_OF}{_SIGN}",
     r"(?P<entry>[\"']?,?\s{1,40}+[\"']?value[\"']?\s?:\s{0,4}+)",
     r"(?P<space>\s{1,4}+)(?:(?:is|was|are)\b\s{0,2}+(?:now\s|(?:set|changed|reset|updated) to\s)?:?\s{0,4}+)?+",
     r"(?P<attribute>[\"']\s{1,4}+value\s?=\s?(?=[\"']))",
-    r"\\{0,4}[\"']\s{0,4}+,\s{0,4}+(?=\\{0,4}[\"'])",
+    r"\\{0,4}[\"']\s{0,4}+,\s{0,16}+(?=\\{0,4}[\"'])",
     r"(?P<element>>)",
 )
 _BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN})(?!\(|\[(?!masked\])))?+(?P<begun>)"
@@ -192,6 +195,12 @@ _BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN})(?!\(
 _NAMED = re.compile(rf"{_NAME}(?:(?={_FOLLOWING}(?:{'|'.join(_SEPARATORS)}){_BEGUN})|)")
 _BLOCK = re.compile(r"[|>][-+0-9]{0,2}+[ \t]{0,4}+\r?\n([ \t]{1,40}+)(?P<value>[^\s][^\r\n]{0,1024}+)")
 _PHRASE = re.compile(r"(?: [^\s=:;,\"'|&<>#\[\]()]{1,40}+){1,7}+(?=[ \t]{0,4}+(?:[\r\n]|$))")
+_SWITCH = re.compile(
+    r"--?(?:ask|no|show|prompt|with|use|skip|hide|require|generate|random|reset|change|print)[-_]|-[a-z][A-Z_]+$"
+)
+_ASKING = ("mysql", "mariadb", "psql", "pg_", "createdb", "dropdb", "createuser", "vacuumdb")
+"""Commands that ask for a password when `--password` stands alone."""
+_DEFAULT = re.compile(r"[-=]([^{}\s]{3,128}+)\}")
 _LINE_BEGINS = frozenset({"", "export", "set", "setx", "-", "+", "ENV", "ARG", "+ export", "$ export", "declare -x"})
 _LINE_END = re.compile(r"[ \t,;)\]}]{0,8}+(?:[\r\n]|$)")
 _NEXT_NAME = re.compile(r"[A-Za-z_][\w.-]*+(?::|=(?![=\s]|$))")
@@ -342,6 +351,10 @@ class _Reader:
         if quote and quote[-1] not in assigned["closed"] and self._inside(quote[-1], begin):
             return None  # the quote is the end of a text around the name, as in `getpass("Password: ")`
         end = assigned.end("begun")
+        if text.startswith("${", begin - 2) and begin > 1:
+            return self._default(assigned.end("sign"))
+        if kind == "=" and strength == "password" and bare and self._has_line(begin) and self._labels(assigned):
+            return None
         if sign == ":" and not quote and not bare:
             block = _block(text, end, strength)
             if block:
@@ -362,6 +375,19 @@ class _Reader:
         if bare and not found and text[begin : assigned.end()].isupper() and self._has_line(begin):
             return self._variable(strength, assigned, kind)
         return found
+
+    def _default(self, begin: int) -> Span | None:
+        """What a shell takes for a variable without a value: `${PASSWORD:-hunter2}`; a word is an example."""
+        found = _DEFAULT.match(self._text, begin)
+        if not found or not _DIGIT.search(found[1]) or not is_password(found[1], sign="="):
+            return None
+        return found.span(1)
+
+    def _labels(self, assigned: re.Match[str]) -> bool:
+        """Whether all that follows in the line is a label, as in files of translations."""
+        begin = assigned.start("bare")
+        line = self._text[begin : begin + 160].partition("\n")[0].rstrip()
+        return " " in line and is_label(line)
 
     def _has_line(self, begin: int) -> bool:
         """Whether a name begins its line, as in files of settings."""
@@ -415,8 +441,17 @@ class _Reader:
             return self._judged(prose, prose["quote"], strength, "prose") if strength == "password" else None
         if not prose["bare"] or text.find("\n", prose.end(), prose.start("bare")) >= 0:
             return None
+        if self._takes_nothing(text[begin : prose.end()], begin, prose):
+            return None
         is_flag = text.startswith("-", begin) or (strength == "password" and self._in_netrc(begin))
         return self._judged(prose, None, strength, "flag" if is_flag else "prose")
+
+    def _takes_nothing(self, flag: str, begin: int, prose: re.Match[str]) -> bool:
+        """Whether a flag has no value behind a space: it asks for a password, or is a switch."""
+        if _SWITCH.match(flag) or prose["bare"].startswith("--"):
+            return True
+        line = self._lower[max(0, begin - 200) : begin].rpartition("\n")[2] if flag == "--password" else ""
+        return any(command in line for command in _ASKING)
 
     def _in_netrc(self, begin: int) -> bool:
         first = max(0, begin - 160)

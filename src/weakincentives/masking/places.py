@@ -8,10 +8,12 @@ import re
 import string
 from collections.abc import Iterator
 
+from .placeholders import is_placeholder_login
 from .prefixes import Span
 
 _URL_END = re.compile(r"[^\s\"'<>`\\]{0,1024}+")
 _USER = re.compile(r"[^\s:/?#]{0,128}+:")
+_REFERENCE = re.compile(r"\$\{[^{}\s]{1,80}\}:")
 _PORT = re.compile(r"\d{1,5}+(?=[/?#,;)\]}]|$)")
 _HOST = re.compile(r"(?!sha\d{3}:)(?:[A-Za-z0-9_.%-]|\[)")  # not the hash of an image
 _QUERY = re.compile(r"[?&][\w.-]{1,64}+=")
@@ -61,7 +63,10 @@ _FLAGS = tuple(
         ("-b", r"[a-zA-Z]{0,4}+(?: {1,4}+[^\s\"'-][^\s\"']{0,128}+){2} {1,4}+[\"']?([^\s\"'$]{3,256}+)", ("htpasswd",)),
         ("-b", _COOKIE_ARGUMENT, ("curl",)),
         ("--cookie", _COOKIE_ARGUMENT, ("curl",)),
+        ("--token", r"[ =]([a-z0-9]{6}\.[a-z0-9]{16})(?![\w.])", ("kubeadm",)),
         ("/p:", _ATTACHED, ("xfreerdp", "mstsc")),
+        *((flag, _SEPARATE, ("keytool", "jarsigner")) for flag in ("-storepass", "-srcstorepass", "-deststorepass",
+                                                                   "-keypass", "-srckeypass", "-destkeypass")),
         ("/user:", r"[^\s\"']{1,128}+\s{1,4}+([^\s\"'/*][^\s\"']{2,128}+)", ("net use",)),
     )
 )  # fmt: skip
@@ -70,7 +75,18 @@ _FLAGS = tuple(
 _KEY_CHARS = string.ascii_letters + string.digits + "+/=\\\r\n"
 _LEAST_KEY = 20
 
-_IDENTIFIED = re.compile(r"identified\s{1,4}(?:with\s{1,4}\w{1,40}\s{1,4})?by\s{1,4}([\"'])", re.IGNORECASE)
+_IN_QUOTES = r"([\"'])(?P<value>(?:(?!\1)[^\r\n]){2,256}+)\1"
+_STATEMENTS = tuple(
+    (literal, re.compile(literal + rest, re.IGNORECASE))
+    for literal, rest in (
+        ("identified", rf"\s{{1,4}}(?:with\s{{1,4}}\w{{1,40}}\s{{1,4}})?by\s{{1,4}}{_IN_QUOTES}"),
+        ("convertto-securestring", rf"\s{{1,4}}(?:-string\s{{1,4}})?{_IN_QUOTES}"),
+        ("requirepass", r"[ \t]{1,8}+[\"']?(?P<value>[^\s\"'<$]{6,256}+)[\"']?[ \t]*+(?=[\r\n]|$)"),
+        ("password</name>", r"\s{0,80}+<value>(?P<value>[^<>\s$]{3,256}+)</value>"),
+        ("unseal key ", r"\d:[ \t]{1,8}+(?P<value>[A-Za-z0-9+/=]{40,90}+)(?![\w+/=])"),
+    )
+)  # fmt: skip
+"""Sentences of a language or a program in which a password stands."""
 
 
 def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
@@ -84,7 +100,7 @@ def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
     yield from _cookies(text, lower)
     yield from _schemes(text, lower)
     yield from _flags(text, lower, absent)
-    yield from _identified(text, lower)
+    yield from _statements(text, lower)
 
 
 def _blocks(text: str, begin: str, end: str, dashes: str) -> Iterator[Span]:
@@ -144,13 +160,20 @@ def _urls(text: str) -> Iterator[Span]:
         user = _USER.match(text, begin, end)
         if user and not _PORT.match(text, user.end(), end):
             last = _last_at(text, user.end(), end)
-            if last > user.end():
+            if last > user.end() and not is_placeholder_login(*_login(text, begin, user.end(), last)):
                 yield begin, last
         elif not user:
             lone = _LONE.match(text, begin, end)
             if lone and _HOST.match(text, lone.end(), end):
                 yield begin, lone.end() - 1
         at = following
+
+
+def _login(text: str, begin: int, password: int, end: int) -> tuple[str, str]:
+    """The user and the password of an address; a user may be a reference that holds a colon."""
+    reference = _REFERENCE.match(text, begin, end)
+    password = reference.end() if reference else password
+    return text[begin : password - 1], text[password:end]
 
 
 def _broken_urls(text: str, lower: str) -> Iterator[Span]:
@@ -246,15 +269,14 @@ def _has_command(lower: str, commands: list[str], at: int) -> bool:
     return any(lower.find(command, first, at + 1) >= 0 for command in commands)
 
 
-def _identified(text: str, lower: str) -> Iterator[Span]:
-    at = lower.find("identified")
-    while at >= 0:
-        found = _IDENTIFIED.match(text, at)
-        if found:
-            stop = text.find(found[1], found.end(), found.end() + 256)
-            if stop > found.end() + 1:
-                yield found.end(), stop
-        at = lower.find("identified", at + 10)
+def _statements(text: str, lower: str) -> Iterator[Span]:
+    for literal, pattern in _STATEMENTS:
+        at = lower.find(literal)
+        while at >= 0:
+            found = pattern.match(text, at)
+            if found:
+                yield found.span("value")
+            at = lower.find(literal, at + len(literal))
 
 
 __all__ = ["spans"]

@@ -64,7 +64,10 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("django-insecure-",), r"[^\s\"']{20,}+"),
     # Discord: the first part is the base64 of a number of 17 to 20 digits.
     (("MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT"),
-     rf"[AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){{4,5}}+{_W}{{0,4}}+\.{_W}{{5,7}}+\.{_W}{{25,}}+"),
+     rf"(?=[A-Za-z]{{0,24}}+\d)[A-Za-z0-9]{{21,26}}+\.{_W}{{5,7}}+\.(?={_W}{{0,40}}?\d){_W}{{25,}}+"),
+    # The beginning of a Docker configuration in base64: {"auths":
+    (("eyJhdXRocyI6", "eyAiYXV0aHMi", "ewoJImF1dGhzIj", "ewogICJhdXRocyI6", "ewogICAgImF1dGhzIj"),
+     r"[A-Za-z0-9+/=]{20,}+"),
     (("$1$", "$5$", "$6$", "$y$", "$argon2"), r"[^\s:\"']{24,}+"),
 )  # fmt: skip
 
@@ -87,10 +90,15 @@ _AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (":5432:", r"[^\s:/]{1,64}+:[^\s:/]{1,64}+:()[^\s:]{3,200}+(?=\s|$)"),  # .pgpass
         ("*:*:*:", r"[^\s:/]{1,64}+:()[^\s:]{3,200}+(?=\s|$)"),
         ("api.telegram.org/bot", r"()\d{5,12}+:[\w-]{20,60}+"),
-        ("rabbitmqctl ", r"(?:add_user|change_password) [^\s]{1,64}+ [\"']?()[^\s\"'$]{3,128}+"),
+        ("rabbitmqctl ", r"(?:add_user|change_password) [^\s]{1,64}+ [\"']?()[^\s\"'$<]{3,128}+"),
         ("echo ", r"[\"']?[^\s:\"'|$]{1,64}+:()[^\s\"'|$]{2,128}+(?=[\"']?\s?\|\s?(?:sudo )?chpasswd)"),
         ("echo ", r"[\"']?()[^\s\"'|$]{2,128}+(?=[\"']?\s?\|\s?sudo -S)"),
         ('"value": "', r"()[A-Za-z0-9+/]{86}==(?=\")"),  # an account's key of 64 bytes
+        ("AUTH PLAIN ", r"()[A-Za-z0-9+/]{12,512}+={0,2}+"),
+        ("AUTH LOGIN ", r"()[A-Za-z0-9+/]{12,512}+={0,2}+"),
+        ("AUTH XOAUTH2 ", r"()[A-Za-z0-9+/]{12,4096}+={0,2}+"),
+        ("_SALT'", r",\s{0,16}+'()[^'\r\n]{40,80}+(?=')"),  # WordPress
+        ("password to proceed to installation:", r"\s{1,8}+()[0-9a-f]{32}(?![0-9a-f])"),  # Jenkins
         ("auth=(", _PAIR),
         ("BasicAuth(", _PAIR),
         ("DigestAuth(", _PAIR),

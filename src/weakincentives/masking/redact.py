@@ -76,6 +76,8 @@ def _rules() -> tuple[Callable[[str, str, set[str]], Iterable[tuple[int, int]]],
 
 def _spans(text: str, absent: set[str]) -> list[tuple[int, int]]:
     """What must be masked, in order and without overlaps; marks that are there already are left alone."""
+    from .placeholders import is_placeholder  # noqa: PLC0415 - as the rules
+
     lower = text.lower()
     if len(lower) != len(text):  # a few capitals become two characters
         lower = text.translate(_ASCII_LOWER)
@@ -87,6 +89,8 @@ def _spans(text: str, absent: set[str]) -> list[tuple[int, int]]:
     for span in found:
         begin, end = span
         if begin == end or (end - begin == len(MASK) and text[begin:end] == MASK):
+            continue
+        if is_placeholder(text[begin:end]):
             continue
         if begin > last:
             merged.append(span)
