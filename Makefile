@@ -14,7 +14,7 @@ MUTANTS := tests/mutants tests/ledger/test_mutants.py
 # Tests start hundreds of interpreters; where this is set, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick check lint types layers dead docs coverage bench torture mutants fuzz format wheel wheels clean
+.PHONY: demo test quick check lint types layers dead docs site coverage bench torture mutants fuzz format wheel wheels clean
 
 $(VENV)/.run: $(SETUP)
 	@echo "Setting up $(VENV) ..."
@@ -71,6 +71,16 @@ dead: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	@$(BIN)/python -m pytest README.md CONTRIBUTING.md docs src
+
+$(VENV)/.docs: $(SETUP) | $(VENV)/.test
+	@echo "Installing Sphinx ..."
+	@$(PIP) -e '.[docs]'
+	@touch $(VENV)/.run $(VENV)/.test $@
+
+# The documentation as a website in build/site, then the test that no link is broken and nothing is loaded from elsewhere.
+site: $(VENV)/.docs
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -d build/doctrees -c docs/site . build/site
+	@WINK_TEST_SITE=build/site WINK_TEST_REQUIRE=sphinx $(BIN)/python -m pytest tests/core/test_site.py
 
 coverage: $(VENV)/.dev
 	@rm -f .coverage .coverage.*

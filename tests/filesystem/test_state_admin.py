@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -285,6 +286,26 @@ def test_forget_refuses_while_the_root_is_in_use(case: Case) -> None:
         fs.restore(held)
         fs.release(held)
     assert looks(case.folder / "renamed") == case.before
+
+
+def test_a_lock_on_another_directory_with_the_number_of_the_root_is_not_its_own(case: Case) -> None:
+    """A directory that is made after the root is gone may get its inode number, and be in use."""
+    number = case.root.stat().st_ino
+    shutil.rmtree(case.root)
+    others = (case.folder / f"other{n}" for n in range(2000))
+    for other in others:
+        other.mkdir()
+        if other.stat().st_ino == number:
+            break
+    else:
+        pytest.skip("this filesystem does not give a number a second time")
+    fd = os.open(other, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        assert forget(case.entry.name) == []
+    finally:
+        os.close(fd)
+    assert left(case) == []
 
 
 def test_forget_refuses_what_was_not_agreed_to(case: Case) -> None:

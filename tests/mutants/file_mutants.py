@@ -85,8 +85,8 @@ MUTANTS = [
     Mutant(
         "a policy is not asked about its tools",
         "prompt/tree.py",
-        "                check(bound.tool)",
-        "                pass",
+        "            as_policy(policy).check_tool(bound.tool)",
+        "            pass",
         _KNOWN,
     ),
     Mutant(

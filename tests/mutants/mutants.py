@@ -361,7 +361,7 @@ MUTANTS = [
     Mutant(
         "any policy may overlap",
         "prompt/policy.py",
-        'return all(getattr(policy, "overlaps", False) is True for policy in policies)',
+        "return all(as_policy(policy).overlaps is True for policy in policies)",
         "return True",
     ),
     Mutant(

@@ -152,7 +152,7 @@ MUTANTS = [
     Mutant(
         "a renamed root counts as free",
         "filesystem/disk/kept_state.py",
-        "if inode and (holder := holder_of(inode)):",
+        "if inode and (holder := self._holder(inode)):",
         "if inode and (holder := 0):",
         _ADMIN,
     ),

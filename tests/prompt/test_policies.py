@@ -24,7 +24,8 @@ from weakincentives.prompt import (
     ToolResult,
 )
 from weakincentives.prompt.policies import CallIndex
-from weakincentives.session import Session
+from weakincentives.prompt.policy import Policy, as_policy, may_overlap
+from weakincentives.session import Session, SessionProtocol
 from weakincentives.testing import FakeClock
 
 
@@ -123,6 +124,64 @@ def test_policies_that_listen_are_told_of_results() -> None:
     assert heard == ["a"]
     with pytest.raises(ValueError, match="bad"):
         told((listening,), "a", "bad", ToolResult.ok(1), ToolContext())
+
+
+class Bare(Policy):
+    """A policy that declares what it must and nothing else."""
+
+    def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
+        return f"Not {tool_name}."
+
+
+class Learns(Bare):
+    """One that overrides each default."""
+
+    name = "school"
+    overlaps = True
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def install(self, session: SessionProtocol) -> None:
+        self.heard.append(session)
+
+    def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> None:
+        self.heard.append(tool_name)
+
+
+class LearnsToo(Says):
+    """The same abilities on a class of its own."""
+
+    name = "school"
+    overlaps = True
+    install = Learns.install
+    on_result = Learns.on_result
+
+    def __init__(self) -> None:
+        super().__init__("Not x.")
+        self.heard: list[object] = []
+
+
+@pytest.mark.parametrize("policy", [Bare(), Says("Not x.")])
+def test_what_a_policy_does_not_declare_has_a_default(policy: Any) -> None:
+    """Whether it is a subclass of `Policy` or not: its class is its name, calls do not overlap, it is told nothing."""
+    declared = as_policy(policy)
+    assert asked((policy,), "x", None, ToolContext()) == f"Not x.\nRefused by {type(policy).__name__}."
+    assert not may_overlap((policy,))
+    assert declared.listener() is None
+    declared.install(Session())
+    declared.check_tool(cast(Any, None))
+
+
+@pytest.mark.parametrize("make", [Learns, LearnsToo])
+def test_what_a_policy_declares_is_used(make: Any) -> None:
+    """A subclass of `Policy` and a class of its own are treated alike."""
+    policy, session = make(), Session()
+    assert asked((policy,), "x", None, ToolContext()) == "Not x.\nRefused by school."
+    assert may_overlap((policy,))
+    as_policy(policy).install(session)
+    told((policy,), "x", None, ToolResult.ok(1), ToolContext())
+    assert policy.heard == [session, "x"]
 
 
 @pytest.mark.parametrize("policy", [SequentialDependencyPolicy({}), RateLimitPolicy(1), QuotaPolicy(1), Says(None)])

@@ -16,6 +16,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PromptValidationError
 from ..session import SessionProtocol
 from .events import CallsUndone, ToolInvoked
+from .policy import Policy
 from .tool_context import ToolContext
 
 # What a session's calls amount to, kept up to date instead of counted anew.
@@ -93,7 +94,7 @@ _MINUTE = 60.0
 
 
 @final
-class SequentialDependencyPolicy:
+class SequentialDependencyPolicy(Policy):
     """Tools that may be called only after others have succeeded in the session.
 
     `PromptValidationError` for names in a bare string, and for tools that wait for one another.
@@ -170,7 +171,7 @@ def _refuse_circles(dependencies: Mapping[str, Iterable[str]]) -> None:
 
 
 @final
-class RateLimitPolicy:
+class RateLimitPolicy(Policy):
     """At most so many calls of each tool in any 60 seconds.
 
     `clock` says what time it is; without one, the session's does.
@@ -218,7 +219,7 @@ class RateLimitPolicy:
 
 
 @final
-class QuotaPolicy:
+class QuotaPolicy(Policy):
     """At most so many calls in a session: of all tools together, or of those in `tools`.
 
     The policy stops the tools of the section it stands on; what it counts is the session's.

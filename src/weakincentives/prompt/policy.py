@@ -11,6 +11,8 @@ from typing import Any, Protocol, cast, final, runtime_checkable
 
 from ..crash_log import log_crash
 from ..results import ToolResult
+from ..session import SessionProtocol
+from .tool import Tool
 from .tool_context import ToolContext
 
 logger = logging.getLogger(__name__)
@@ -53,12 +55,8 @@ class ToolPolicy(Protocol):
 
     `check` is pure: it gets a read-only context. It may be `async def`. It is asked while the call holds its locks, so
     what it saw is still true when the handler runs, and within the call's time limits. A policy that raises, takes too
-    long, or returns anything else than is named here, refuses the call. A policy may also have `on_result` (see
-    `ResultPolicy`), and `check_tool(tool)`, which is called for each tool that it governs when a template is built and
-    raises `PromptValidationError` for one that it cannot govern.
-
-    Read-only calls overlap only under policies that say `overlaps = True`: one that counts calls would be asked about
-    all of them before any is on record.
+    long, or returns anything else than is named here, refuses the call. `check` is all that a policy must have; what
+    else it may have is declared, with its default, by `Policy`.
     """
 
     def check(
@@ -81,10 +79,64 @@ class ResultPolicy(ToolPolicy, Protocol):
         ...
 
 
+class Policy:
+    """Everything that a policy may have beside `check`, each with its default. A policy need not be a subclass."""
+
+    __slots__ = ()
+
+    name: str = ""
+    """What refusals call it; its class unless it says otherwise."""
+
+    overlaps: bool = False
+    """Whether read-only calls may run at the same time under it.
+
+    Not if it counts calls: it would be asked about all of them before any is on record.
+    """
+
+    def check_tool(self, tool: Tool[Any, Any]) -> None:
+        """Raise `PromptValidationError` for a tool that it cannot govern; called when a template is built."""
+
+    def install(self, session: SessionProtocol) -> None:
+        """Prepare the session that evaluates the prompt, mostly by installing reducers. Must bear being repeated."""
+
+    def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> object:
+        """See `ResultPolicy`."""
+
+    def listener(self) -> Callable[..., object] | None:
+        """Its `on_result`; None when that is the default, so that no time limit is set up around nothing."""
+        return None if type(self).on_result is Policy.on_result else self.on_result
+
+
+@final
+class _DuckTyped(Policy):
+    """A policy of any class, with the defaults for what it does not have."""
+
+    def __init__(self, given: object) -> None:
+        self._given: Any = given
+        name = getattr(given, "name", None)
+        self.name = name if isinstance(name, str) else ""
+        self.overlaps = getattr(given, "overlaps", False) is True
+
+    def check_tool(self, tool: Tool[Any, Any]) -> None:
+        if hasattr(self._given, "check_tool"):
+            self._given.check_tool(tool)
+
+    def install(self, session: SessionProtocol) -> None:
+        if hasattr(self._given, "install"):
+            self._given.install(session)
+
+    def listener(self) -> Callable[..., object] | None:
+        return getattr(self._given, "on_result", None)
+
+
+def as_policy(given: object) -> Policy:
+    """What a policy declares; the one place that looks for what an object of any class may have."""
+    return given if isinstance(given, Policy) else _DuckTyped(given)
+
+
 def policy_name(policy: object) -> str:
     """What refusals call a policy: its `name` if that is text, else its class."""
-    name = getattr(policy, "name", None)
-    return name if isinstance(name, str) and name else type(policy).__name__
+    return as_policy(policy).name or type(policy).__name__
 
 
 Step = Callable[..., Any]
@@ -151,7 +203,7 @@ async def notify_policies(  # noqa: PLR0917 - what `on_result` takes, and how it
 ) -> None:
     """Tell the policies that listen of a success; what one raises passes through, so that the call is undone."""
     for policy in policies:
-        listener = getattr(policy, "on_result", None)
+        listener = as_policy(policy).listener()
         if listener is not None:
             told = step(listener, tool_name, params, result, context)
             if told is not None and is_awaitable(told):
@@ -160,14 +212,16 @@ async def notify_policies(  # noqa: PLR0917 - what `on_result` takes, and how it
 
 def may_overlap(policies: Iterable[ToolPolicy]) -> bool:
     """Whether read-only calls under these policies may run at the same time."""
-    return all(getattr(policy, "overlaps", False) is True for policy in policies)
+    return all(as_policy(policy).overlaps is True for policy in policies)
 
 
 __all__ = [
     "Decision",
+    "Policy",
     "ResultPolicy",
     "Step",
     "ToolPolicy",
+    "as_policy",
     "evaluate_policies",
     "is_awaitable",
     "may_overlap",

@@ -16,6 +16,7 @@ from ..filesystem.search.walk import FilesystemTree, walk_files
 from ..persistent_map import entries_of, with_entry
 from ..results import ToolResult
 from ..session import SessionProtocol
+from .policy import Policy
 from .tool import Tool
 from .tool_context import ToolContext
 
@@ -64,9 +65,8 @@ A note and not a slice, since it changes with every write. Forgetting it only me
 
 def _print(fs: Filesystem, path: str) -> str:
     """The file's fingerprint; empty when there is no such file, or none that can be read."""
-    known: Any = getattr(fs, "fingerprint", None)
     try:
-        return fingerprint(fs, path) if known is None else known(path)
+        return fingerprint(fs, path)
     except OSError:
         return ""
 
@@ -119,7 +119,7 @@ def _note_transfer(params: Any, context: ToolContext) -> None:
 
 
 @final
-class ReadBeforeWritePolicy:
+class ReadBeforeWritePolicy(Policy):
     """A file must be read before it is overwritten, and again when it has changed since. New files may be written.
 
     `reads` and `writes` are the names of the tools it watches; `path_field` is where their params hold the path. What

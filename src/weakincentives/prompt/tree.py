@@ -8,7 +8,7 @@ from typing import Any, Final, cast, final
 
 from ..errors import PromptValidationError
 from .placeholders import Body, dotted
-from .policy import ToolPolicy
+from .policy import ToolPolicy, as_policy
 from .prompt_resources import as_bindings
 from .section import Section, has_own
 from .tool import Tool
@@ -160,9 +160,7 @@ def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
             )
         found[name] = bound
         for policy in bound.policies:
-            check = getattr(policy, "check_tool", None)
-            if check is not None:
-                check(bound.tool)
+            as_policy(policy).check_tool(bound.tool)
     return found
 
 

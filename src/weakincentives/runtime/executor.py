@@ -15,7 +15,7 @@ from ..errors import VisibilityExpansionRequired
 from ..event_loop import outcome_of
 from ..interrupts import MAIN, current_shield, shielded, unshielded, wait_until_done
 from ..prompt.events import ToolInvoked
-from ..prompt.policy import may_overlap
+from ..prompt.policy import as_policy, may_overlap
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
@@ -453,9 +453,7 @@ def _awaiting() -> Waiting:
 def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
     for bound in rendered.tool_map.values():
         for policy in bound.policies:
-            install = getattr(policy, "install", None)
-            if install is not None:
-                install(session)
+            as_policy(policy).install(session)
 
 
 def _alike(one: ToolCall, other: ToolCall) -> bool:

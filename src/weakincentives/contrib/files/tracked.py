@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, final
 
@@ -29,20 +30,7 @@ class Original(NamedTuple):
     fingerprint: str = ""
 
 
-@final
-class _Open:
-    """A guard that lets everything pass."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-
-_OPEN: Guard = _Open()
+_OPEN: Guard = nullcontext()
 
 
 @final

@@ -18,7 +18,7 @@ from .frames import Authenticator, RejectedError, read_header
 from .journal import Record, read
 from .locations import Places
 from .private_dir import ROOTS, NotPrivateError, PrivateDir, check_private
-from .root_lock import RootLock, holder_of
+from .root_lock import RootLock, holders_of
 from .state_dir import JOURNAL, MARKER, MIRROR
 from .syscalls import DIRECTORY, HANDLE, Syscalls
 from .vaults import SAME, RootRecord, read_record
@@ -223,7 +223,7 @@ class Entry:
         """
         if self.root is None:
             inode, _ = self._journal()
-            if inode and (holder := holder_of(inode)):
+            if inode and (holder := self._holder(inode)):
                 raise JournalError(f"process {holder} has a transaction open on what is kept as {self.name}.")
             self._check_same()
             yield
@@ -240,6 +240,23 @@ class Entry:
                 lock.close()
         finally:
             self.sys.close(root_fd)
+
+    def _holder(self, inode: int) -> int:
+        """The process that works in the root, or 0. Another root may have got its inode number since, and be locked."""
+        return next((pid for pid in holders_of(inode) if self._has_open(pid)), 0)
+
+    def _has_open(self, pid: int) -> bool:
+        try:
+            handles = list(Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            return True  # another user's process cannot be looked into
+        for handle in handles:
+            with suppress(OSError):
+                fd = os.open(handle, os.O_PATH | os.O_CLOEXEC)
+                with Handle(self.sys, fd):
+                    if self.home.name(self.sys.fstat(fd).st_ino, self.sys.born(fd)) == self.name:
+                        return True
+        return False
 
     def _check_same(self) -> None:
         with suppress(FileNotFoundError):

@@ -97,7 +97,7 @@ class RootLock:
         self._substituted = True
 
     def _held(self) -> str:
-        holder = holder_of(self._sys.fstat(self._fd).st_ino)
+        holder = next(iter(holders_of(self._sys.fstat(self._fd).st_ino)), 0)
         if holder == os.getpid():
             who = "another HostFilesystem of this process"
         else:
@@ -108,14 +108,15 @@ class RootLock:
         )
 
 
-def holder_of(inode: int) -> int:
-    """The process that holds the lock, or 0 where the kernel does not tell."""
+def holders_of(inode: int) -> list[int]:
+    """The processes that hold a lock on a file of that number, on any disk; none where the kernel does not tell."""
+    holders = list[int]()
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if "FLOCK" in fields and "->" not in fields and fields[5].endswith(f":{inode}"):
-                return int(fields[4])
-    return 0
+                holders.append(int(fields[4]))
+    return holders
 
 
-__all__ = ["RootLock", "holder_of"]
+__all__ = ["RootLock", "holders_of"]
