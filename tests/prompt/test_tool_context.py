@@ -12,7 +12,7 @@ from weakincentives.deadlines import Deadline
 from weakincentives.errors import StaleCallError, UnboundResourceError
 from weakincentives.filesystem import Filesystem
 from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
-from weakincentives.prompt import IdempotencyConfig, SessionProtocol, Tool, ToolContext, ToolResult
+from weakincentives.prompt import IdempotencyConfig, SessionProtocol, Tool, ToolAnnotations, ToolContext, ToolResult
 from weakincentives.prompt.tool_context import ContextChanges
 from weakincentives.resources import ResourceRegistry
 from weakincentives.run_context import Heartbeat, RunContext
@@ -166,6 +166,27 @@ def test_the_context_of_a_running_call_can_be_replaced() -> None:
         kept[0].session[int].append(2)
     with pytest.raises(StaleCallError):
         kept[0].beat()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_handler_can_ask_whether_its_call_is_active(read_only: bool) -> None:
+    """`require_active` passes while the call runs, and raises once it is over, also in a copy of the context."""
+    kept: list[ToolContext] = []
+
+    def look(params: None, *, context: ToolContext) -> ToolResult[int]:
+        kept.extend((context, context.replace(tool_name="other")))
+        for each in kept:
+            each.require_active()
+        return ToolResult.ok(1)
+
+    looking = Tool[None, int](
+        name="look", description="Look.", handler=look, annotations=ToolAnnotations(read_only=read_only)
+    )
+    assert execute_tool(looking).success
+    for each in kept:
+        with pytest.raises(StaleCallError, match=r"This call is over \(it returned\)"):
+            each.require_active()
+    ToolContext().require_active()  # one that was made by hand belongs to no call
 
 
 def test_a_replaced_context_keeps_the_claim() -> None:

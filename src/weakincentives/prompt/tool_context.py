@@ -246,6 +246,14 @@ class ToolContext(ContextFields):
         """A number that rises each time an idempotent call is tried again, for services that refuse older ones."""
         return None if self._source is None else self._source.fencing_token
 
+    def require_active(self) -> None:
+        """Raise `StaleCallError` once the call is over: for a handler about to begin what cannot be undone.
+
+        A write through the context checks the same. Does nothing on a context that was made by hand.
+        """
+        if self._source is not None:
+            self._source.require_active()
+
     def beat(self) -> None:
         """Say that the work is alive, for leases to be extended; does nothing without a heartbeat or a ledger.
 

@@ -146,6 +146,14 @@ class CallContext(_CallFields, ToolContext):
             if fence is not None and self._writes:
                 cast("Fence", fence).close(reason)
 
+    def require_active(self) -> None:
+        """`StaleCallError` once the call is over."""
+        if self._writes:
+            with self.guard():  # closing it is what ends a call, so no end can be missed
+                return
+        if self._over is not None:
+            raise StaleCallError(f"This call is over ({self._over}). Do all work before the handler returns.")
+
     def beat(self) -> None:
         """Say that the work is alive; `StaleCallError` once the call is over, so that no lease is kept for nothing."""
         if self._over is not None:

@@ -15,7 +15,14 @@ from ...errors import PathRefusedError
 from ...filesystem.paths import normalise
 from ..code.files import CodeFiles
 from ..code.protocol import EvalFiles, EvalLimits, EvalResult
-from .process import AstevalWorker, Confinement, WorkerLostError, check_installed, report_unconfined
+from .process import (
+    AstevalWorker,
+    Confinement,
+    WorkerLostError,
+    check_installed,
+    fork_safe_lock,
+    report_unconfined,
+)
 from .worker.frames import WrongFrameError, pack, receive, send, unpack
 
 Bubblewrap = Literal["required", "available", "never"]
@@ -132,21 +139,10 @@ class AstevalBackend:
 
     def _current(self) -> _Pool:
         """The pool of this process: one that was inherited through a fork is its parent's."""
-        with _lock:
+        with fork_safe_lock():
             if self._pool.pid != os.getpid():
                 self._pool = _Pool(self._bubblewrap, self._max_workers)
             return self._pool
-
-
-_lock = threading.Lock()
-
-
-def _fresh_lock() -> None:
-    global _lock  # noqa: PLW0603 - another thread may have held it when the process was forked
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_fresh_lock)
 
 
 @final

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, final
 
-from .worker import control as protocol
+from .worker import frames as protocol
 
 _log = logging.getLogger(__name__)
 
@@ -319,12 +319,17 @@ def _packages(prefix: Path) -> set[Path]:
 
 
 _spawners: dict[int, ThreadPoolExecutor] = {}
-_spawners_lock = threading.Lock()
+_lock = threading.Lock()
+
+
+def fork_safe_lock() -> threading.Lock:
+    """The lock of this process: in a forked one, what another thread of the parent held at that moment is gone."""
+    return _lock
 
 
 def _fresh_lock() -> None:
-    global _spawners_lock  # noqa: PLW0603 - another thread may have held it when the process was forked
-    _spawners_lock = threading.Lock()
+    global _lock  # noqa: PLW0603 - its holder was not copied, so nothing would ever release it
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_fresh_lock)
@@ -335,11 +340,13 @@ def _spawner() -> ThreadPoolExecutor:
 
     The kernel kills a worker with the *thread* it was started by, and callers' threads come and go.
     """
-    with _spawners_lock:
+    with fork_safe_lock():
         pid = os.getpid()
         if pid not in _spawners:
             _spawners[pid] = ThreadPoolExecutor(1, thread_name_prefix="wink-asteval")
         return _spawners[pid]
 
 
-__all__ = ["AstevalWorker", "Confinement", "WorkerLostError", "check_installed", "report_unconfined"]
+__all__ = [
+    "AstevalWorker", "Confinement", "WorkerLostError", "check_installed", "fork_safe_lock", "report_unconfined",
+]  # fmt: skip

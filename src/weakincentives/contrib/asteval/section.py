@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
 
-from ...prompt import MarkdownSection
 from ...session import SessionProtocol
 from ..code.protocol import EvalLimits
-from ..code.tool import evaluate_python_tool, instructions
+from ..code.section import CodeSection
 from .backend import AstevalBackend, Bubblewrap, Confined
 
 
@@ -29,7 +27,7 @@ class AstevalConfig:
     max_workers: int = 4
 
 
-class AstevalSection(MarkdownSection[Any]):
+class AstevalSection(CodeSection):
     """A calculator for a model: numbers, text and small data, in asteval's part of Python.
 
     asteval alone is no security boundary: what holds the code is the worker process around it. `PythonSection` knows
@@ -74,24 +72,13 @@ class AstevalSection(MarkdownSection[Any]):
             bubblewrap=config.bubblewrap, confinement=config.confinement, max_workers=config.max_workers
         )
         super().__init__(
-            title=title,
-            template=instructions(tool_prefix, self.backend, config.limits).replace("$", "$$"),
-            key=key,
-            tools=[
-                evaluate_python_tool(f"{tool_prefix}evaluate_python", self.backend, config.limits, accepts_overrides)
-            ],
+            self.backend,
+            config.limits,
             accepts_overrides=accepts_overrides,
+            key=key,
+            title=title,
+            tool_prefix=tool_prefix,
         )
-
-    def close(self) -> None:
-        """End the worker processes; they start again when the tool is used again."""
-        self.backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 __all__ = ["AstevalConfig", "AstevalSection"]

@@ -194,9 +194,7 @@ def _begun(backend: EvalBackend, context: ToolContext) -> EvalBackend:
     if begin is None:
         return backend
     begun = begin()
-    # After that, so that a call which ends in between is noticed by one of the two.
-    if context.filesystem is not None:
-        context.filesystem.mkdir(".")
+    context.require_active()  # after `begin`, so that a call which ends in between is noticed by one of the two
     return begun
 
 

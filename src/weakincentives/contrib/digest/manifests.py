@@ -6,7 +6,6 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from fnmatch import translate
 from typing import Any, NamedTuple, cast
 
 from ...filesystem import Filesystem
@@ -99,23 +98,8 @@ _DEEPEST_KEY_FILE = 1
 _DEEPEST_MANIFEST = 3
 _DEEPEST_MAIN = 4
 
-_KEY_NAMES = (
-    "readme*", "agents.md", "claude.md", "contributing*", "architecture*", "changelog*", "license*", "security.md",
-    "pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "package.json", "tsconfig.json", "deno.json",
-    "cargo.toml", "go.mod", "pom.xml", "build.gradle*", "settings.gradle*", "gemfile", "composer.json", "mix.exs",
-    "cmakelists.txt", "meson.build", "makefile", "justfile", "taskfile.y*ml", "dockerfile*", "docker-compose*.y*ml",
-    "compose*.y*ml", "tox.ini", "noxfile.py", ".pre-commit-config.yaml", ".env.example", "flake.nix",
-)  # fmt: skip
-_KEY_PATHS = (".github/workflows/*.y*ml", ".gitlab-ci.y*ml", ".circleci/config.yml")
-_MAINS = frozenset({
-    "__main__.py", "main.py", "app.py", "manage.py", "wsgi.py", "asgi.py", "main.go", "main.rs", "main.c", "main.cc",
-    "main.cpp", "main.swift", "index.js", "index.ts", "server.js", "server.ts", "main.js", "main.ts", "main.java",
-    "program.cs", "main.kt",
-})  # fmt: skip
 _ASIDE = frozenset({"test", "tests", "testing", "example", "examples", "vendor", "third_party", "node_modules", "docs"})
 
-_is_key_name = re.compile("|".join(map(translate, _KEY_NAMES))).match
-_is_key_path = re.compile("|".join(map(translate, _KEY_PATHS))).match
 _target = re.compile(r"^([A-Za-z0-9][A-Za-z0-9_.-]*)\s*:(?![=:])", re.MULTILINE)
 _module = re.compile(r"^module\s+(\S+)", re.MULTILINE)
 
@@ -124,7 +108,7 @@ Remarks = list[tuple[str, str]]
 
 
 class Findings(NamedTuple):
-    """The files that describe the project, and what starts it."""
+    """The files that say what the project is, and what starts it: nothing else is guessed from a name."""
 
     key_files: Remarks
     entry_points: Remarks
@@ -148,13 +132,12 @@ def find(fs: Filesystem, files: tuple[Entry, ...]) -> Findings:
     for entry in sorted(files, key=lambda entry: entry.depth):
         name = entry.name.lower()
         reader = _READERS.get(name) or (_readme if name.startswith("readme") else None)
-        said = _Said()
         if reader is not None and entry.depth <= _DEEPEST_MANIFEST and read < _MAX_MANIFESTS:
             read += 1
             said = _read(fs, entry, reader)
-        if (entry.depth <= _DEEPEST_KEY_FILE and _is_key_name(name)) or _is_key_path(entry.path):
-            key_files.append((entry.path, said.about))
-        entry_points += said.starts
+            entry_points += said.starts
+            if entry.depth <= _DEEPEST_KEY_FILE:
+                key_files.append((entry.path, said.about))
         if (remark := _starts_by_itself(fs, entry, name)) is not None:
             entry_points.append((entry.path, remark))
     return Findings(key_files, entry_points)
@@ -164,7 +147,7 @@ def _starts_by_itself(fs: Filesystem, entry: Entry, name: str) -> str | None:
     """What to say of a file that is an entry point by its name or mode; None when it is none."""
     if entry.depth > _DEEPEST_MAIN or not _ASIDE.isdisjoint(entry.path.lower().split("/")[:-1]):
         return None
-    if name in _MAINS:
+    if name.partition(".")[0] in {"main", "__main__"} and language_by_name(name) in PROGRAMMING:
         return ""
     if not entry.mode & 0o111 or entry.depth > _DEEPEST_KEY_FILE or language_by_name(name) == BINARY:
         return None

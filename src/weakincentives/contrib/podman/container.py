@@ -64,7 +64,12 @@ class Container:
 
     @property
     def ticket(self) -> int:
-        """What a request may be tied to: once `halt` was called, one with an older ticket is refused."""
+        """What a request may be tied to: once `halt` was called, one with an older ticket is refused.
+
+        `SandboxError` when it is closed: its folder may be gone, so nothing may be looked for there.
+        """
+        if self._closed:
+            raise SandboxError(CLOSED)
         return self._halts
 
     def request(self, message: dict[str, Any], seconds: float, most: int, ticket: int | None = None) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import re
 import shutil
@@ -11,137 +10,90 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from tarfile import TarError
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import IO, Literal, cast, final
+from typing import IO, Literal, final
 
-# The root file system of an image, written as a tar stream: nothing is unpacked here, so nothing needs rights.
+# The root file system of an image is a folder here. Owners, and modes that depend on the umask, are set in the archive
+# that is made of it, so that building an image needs no rights.
 
 
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Names at the top that are links to the same name below `usr`, as on today's distributions."""
 
+_DIRECTORIES = (
+    *("proc", "sys", "dev", "root", "home", "run", "tmp", "workspace", "etc"),
+    *("usr/bin", "usr/lib", "usr/lib64", "var/tmp"),
+)
+
 _USER = 1000
+
+_DOCUMENTATION = (
+    *("usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/"),
+    "var/lib/",
+)
+"""What packages bring that no program needs."""
 
 
 @final
 class ImageRoot:
-    """Writes files, links and directories; the first to take a path keeps it, and parents are made as needed.
+    """The files of an image, in a folder: what is there first stays, and parents are made as needed."""
 
-    Everything belongs to root but `/workspace`, which belongs to the user `agent`, 1000:1000. `close` ends the archive;
-    after `abandon` nothing more is written, so that what was written is no whole archive.
-    """
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._sink = _Sink(stream)
-        self._tar = tarfile.open(  # noqa: SIM115 - closed by close
-            fileobj=cast(IO[bytes], self._sink), mode="w|", format=tarfile.PAX_FORMAT
-        )
-        self._taken: set[str] = set()
-
-    def begin(self) -> None:
-        """Write what every image has."""
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for directory in _DIRECTORIES:
+            (folder / directory).mkdir(parents=True)
         for name in _MERGED:
-            self._add(_entry(name, tarfile.SYMTYPE, 0o777, target=f"usr/{name}"))
-        for directory in (
-            "proc",
-            "sys",
-            "dev",
-            "root",
-            "home",
-            "run",
-            "etc",
-            "usr/bin",
-            "usr/lib",
-            "usr/lib64",
-            "var/tmp",
-        ):
-            self.directory(directory)
-        self._add(_entry("tmp", tarfile.DIRTYPE, 0o1777))
-        workspace = _entry("workspace", tarfile.DIRTYPE, 0o755)
-        workspace.uid = workspace.gid = _USER
-        self._add(workspace)
+            (folder / name).symlink_to(f"usr/{name}")
         self.file("etc/passwd", f"root:x:0:0:root:/root:/bin/sh\nagent:x:{_USER}:{_USER}:agent:/tmp:/bin/sh\n".encode())
         self.file("etc/group", f"root:x:0:\nagent:x:{_USER}:\n".encode())
         self.file("etc/hosts", b"127.0.0.1 localhost\n::1 localhost\n")
         self.file("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\n")
 
-    def directory(self, path: str) -> None:
-        """Make it, and those above it."""
-        path = _merged(path)
-        if path in self._taken or not path:
-            return
-        self.directory(path.rpartition("/")[0])
-        self._add(_entry(path, tarfile.DIRTYPE, 0o755))
-
     def link(self, path: str, target: str) -> None:
         """A symbolic link."""
-        path = _merged(path)
-        self.directory(path.rpartition("/")[0])
-        self._add(_entry(path, tarfile.SYMTYPE, 0o777, target=target))
+        place = self._place(path)
+        if place is not None:
+            place.symlink_to(target)
 
     def file(self, path: str, content: bytes | Path, mode: int = 0o644) -> None:
         """A file with that content, or with that of a file here."""
-        path = _merged(path)
-        if path in self._taken:
-            return
-        self.directory(path.rpartition("/")[0])
-        with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
-            size = len(content) if isinstance(content, bytes) else content.stat().st_size
-            self._add(_entry(path, tarfile.REGTYPE, mode, size=size), stream)
+        place = self._place(path)
+        if place is not None:
+            if isinstance(content, bytes):
+                place.write_bytes(content)
+            else:
+                shutil.copyfile(content, place)
+            place.chmod(mode)
 
     def package(self, archive: IO[bytes]) -> None:
         """What a package brings, but its documentation and translations."""
-        with tarfile.open(fileobj=archive, mode="r|") as members:
-            for member in members:
-                path = _merged(member.name)
-                if path in self._taken or not path or path.startswith(_LEFT_OUT):
-                    continue
-                self.directory(path.rpartition("/")[0])
-                kind = tarfile.REGTYPE if member.isreg() else member.type
-                target = _merged(member.linkname) if member.islnk() else member.linkname
-                entry = _entry(path, kind, _mode(member), member.size if member.isreg() else 0, target)
-                self._add(entry, members.extractfile(member) if member.isreg() else None)
+        with tarfile.open(fileobj=archive) as members:
+            members.extractall(self._folder, filter=self._wanted)  # noqa: S202 - the filter refuses what leads out
 
-    def close(self) -> None:
-        """End the archive."""
-        self._tar.close()
+    def pack(self, archive: Path) -> None:
+        """Write it all as root's, but `/workspace`, which belongs to the user `agent`, 1000:1000."""
+        with tarfile.open(archive, "w") as packed:
+            packed.add(self._folder, arcname=".", filter=_normalised)
 
-    def abandon(self) -> None:
-        """Leave it as it is."""
-        self._sink.stream = None
-        self._tar.close()
+    def _place(self, path: str) -> Path | None:
+        """Where to put it; None when something is there already."""
+        place = self._folder / _merged(path)
+        if os.path.lexists(place):
+            return None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
 
-    def _add(self, entry: tarfile.TarInfo, content: IO[bytes] | None = None) -> None:
-        if entry.name not in self._taken:
-            self._taken.add(entry.name)
-            self._tar.addfile(entry, content)
-
-
-@final
-class _Sink:
-    """A stream that takes everything, or nothing more: a tar file that is dropped would write its end still."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream: IO[bytes] | None = stream
-
-    def write(self, data: bytes) -> int:
-        rest = memoryview(data)
-        while self.stream is not None and rest:
-            rest = rest[self.stream.write(rest) :]
-        return len(data)
-
-
-_LEFT_OUT = (
-    "usr/share/doc/",
-    "usr/share/man/",
-    "usr/share/info/",
-    "usr/share/locale/",
-    "usr/share/lintian/",
-    "var/lib/",
-)
+    def _wanted(self, member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+        member = tarfile.tar_filter(member, folder)  # no setuid, and no path that leads out
+        path = _merged(member.name)
+        if not path or path.startswith(_DOCUMENTATION) or self._place(path) is None:
+            return None
+        target = _merged(member.linkname) if member.islnk() else member.linkname
+        return member.replace(name=path, linkname=target, deep=False)
 
 
 def _merged(path: str) -> str:
@@ -151,14 +103,13 @@ def _merged(path: str) -> str:
     return f"usr/{path}" if path.partition("/")[0] in _MERGED and "/" in path else path
 
 
-def _mode(member: tarfile.TarInfo) -> int:
-    """What it has, but nothing that lends rights and nothing that anybody else could change."""
-    return 0o777 if member.issym() else member.mode & 0o755
-
-
-def _entry(path: str, kind: bytes, mode: int, size: int = 0, target: str = "") -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(path)
-    entry.type, entry.mode, entry.size, entry.linkname = kind, mode, size, target
+def _normalised(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without anything of the user, the umask and the time it was made at."""
+    entry.uid = entry.gid = _USER if entry.name == "./workspace" else 0
+    entry.uname = entry.gname = ""
+    entry.mtime = 0
+    if entry.isdir():
+        entry.mode = 0o1777 if entry.name == "./tmp" else 0o755
     return entry
 
 
@@ -170,14 +121,12 @@ _INTERPRETER_LEFT_OUT = {
     *("ensurepip", "lib2to3", "pydoc_data"),
 }
 
-_NO_BUSYBOX = "busybox is not installed; the image needs it for its shell. Run: apt-get install busybox-static"
-
 
 def pack_interpreter(root: ImageRoot, report: Callable[[str], None]) -> None:
     """Write this interpreter and a shell into the image. `OSError` says what is missing."""
     busybox = shutil.which("busybox")
     if busybox is None:
-        raise OSError(_NO_BUSYBOX)
+        raise OSError("busybox is not installed; the image needs it for its shell. Run: apt-get install busybox-static")
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     report(f"Packing {version} from {python}")
@@ -239,8 +188,6 @@ _OPTIONAL = ("usr-is-merged",)
 _PACKAGES_LEFT_OUT = ("dpkg_", "init-system-helpers_", "perl", "usrmerge_", "usr-is-merged_")
 """Downloaded because scripts that never run would need them."""
 
-_UPDATE = "apt-get does not know the packages. Run: apt-get update"
-
 
 def have_apt() -> bool:
     """Whether packages can be had this way."""
@@ -252,52 +199,41 @@ def download(folder: Path, report: Callable[[str], None]) -> Sequence[Path]:
 
     `OSError` says what to do when apt cannot do it.
     """
-    apt = _apt(folder)
+    report("Downloading packages with apt-get")
     names = [*PACKAGES, *(name for name in _OPTIONAL if _known(name))]
-    command = [*apt, "--download-only", "--no-install-recommends", "install", *names]
+    command = [*_apt(folder), "--download-only", "--no-install-recommends", "install", *names]
     environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, text=True
-    ) as running:
-        assert running.stdout is not None
-        try:
-            failures = _follow(running.stdout, report)
-        except BaseException:
-            running.kill()
-            raise
-    if running.returncode != 0:
-        raise OSError(_packages_explained(failures))
+    done = subprocess.run(
+        command, stdout=PIPE, stderr=STDOUT, stdin=DEVNULL, env=environment, text=True, errors="replace", check=False
+    )
+    if done.returncode != 0:
+        complaints = [line.strip() for line in done.stdout.splitlines() if line.startswith(("E:", "Err:"))]
+        raise OSError(_packages_explained(complaints))
     return sorted((folder / "cache" / "archives").glob("*.deb"))
 
 
-def pack(packages: Sequence[Path], root: ImageRoot, report: Callable[[str], None]) -> None:
-    """Write the files of the packages into the image."""
+def pack_packages(packages: Sequence[Path], root: ImageRoot, report: Callable[[str], None]) -> None:
+    """Put the files of the packages into the image."""
     wanted = [package for package in packages if not package.name.startswith(_PACKAGES_LEFT_OUT)]
+    report(f"Packing the files of {len(wanted)} packages")
     # What scripts of packages would have set up, first: what is there first stays.
     root.link("usr/bin/sh", "dash")
     root.link("usr/bin/awk", "mawk")
     root.link("usr/bin/which", "which.debianutils")
     root.link("usr/bin/python", "python3")
-    for index, package in enumerate(wanted):
-        if index % 20 == 0:
-            report(f"Packing: {index} of {len(wanted)} packages")
-        with subprocess.Popen(
-            ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as unpacking:
-            assert unpacking.stdout is not None
-            assert unpacking.stderr is not None
-            broken = False
+    for package in wanted:
+        with TemporaryFile() as archive:
+            command = ["dpkg-deb", "--fsys-tarfile", str(package)]
+            done = subprocess.run(command, stdout=archive, stderr=PIPE, text=True, errors="replace", check=False)
+            archive.seek(0)
             try:
-                root.package(unpacking.stdout)
-            except TarError:
-                broken = True
-                unpacking.stdout.close()
-            except BaseException:
-                unpacking.kill()
-                raise
-            problem = unpacking.stderr.read().decode(errors="replace").strip()
-        if broken or unpacking.returncode != 0:
-            raise OSError(f"The package {package.name} cannot be unpacked: {problem}. Try again.")
+                if done.returncode == 0:
+                    root.package(archive)
+                    continue
+                problem = done.stderr.strip()
+            except TarError as error:
+                problem = str(error)
+        raise OSError(f"The package {package.name} cannot be unpacked: {problem}. Try again.")
 
 
 def _apt(folder: Path) -> list[str]:
@@ -323,27 +259,10 @@ def _known(name: str) -> bool:
     return name in found.stdout.split()
 
 
-def _follow(lines: Iterable[str], report: Callable[[str], None]) -> list[str]:
-    """Report how far apt is; give its complaints."""
-    failures: list[str] = []
-    total = "?"
-    for line in lines:
-        counted = re.match(r"\d+ upgraded, (\d+) newly installed", line)
-        fetched = re.match(r"Get:(\d+) ", line)
-        if counted:
-            total = counted[1]
-            report(f"Downloading {total} packages with apt-get")
-        elif fetched and int(fetched[1]) % 20 == 0:
-            report(f"Downloaded: {fetched[1]} of {total} packages")
-        elif line.startswith(("E:", "Err:")):
-            failures.append(line.strip())
-    return failures
-
-
 def _packages_explained(failures: Sequence[str]) -> str:
     text = "\n".join(failures)
     if "Unable to locate" in text or "no installation candidate" in text:
-        return _UPDATE
+        return "apt-get does not know the packages. Run: apt-get update"
     if "enough free space" in text or "No space left" in text:
         return f"There is no space for the packages: {failures[-1]}. Free some, or set TMPDIR to a bigger place."
     if "404" in text or "Unable to fetch" in text or "Failed to fetch" in text:
@@ -417,51 +336,21 @@ def build_image(
 
 
 def _build(name: str, source: ImageSource, folder: Path, say: Callable[[str], None]) -> None:
+    """The files go into a folder, the folder into an archive, and podman makes an image of the archive."""
     from_packages = source == "packages" or (source == "auto" and have_apt())
     if from_packages and not have_apt():
         raise OSError("There is no apt-get and dpkg-deb here. Build the image with: --from interpreter")
-    packages: Sequence[Path] = download(folder, say) if from_packages else ()
-
-    def fill(root: ImageRoot) -> None:
-        if from_packages:
-            pack(packages, root, say)
-        else:
-            pack_interpreter(root, say)
-
-    _import(name, folder, fill)
-
-
-def _import(name: str, folder: Path, fill: Callable[[ImageRoot], None]) -> None:
-    """Stream the root file system into podman, which keeps its own copy in the folder meanwhile."""
+    root = ImageRoot(folder / "root")
+    if from_packages:
+        pack_packages(download(folder, say), root, say)
+    else:
+        pack_interpreter(root, say)
+    root.pack(folder / "root.tar")
     changes = [part for change in _CHANGES for part in ("--change", change)]
-    with (
-        TemporaryFile() as complaints,
-        subprocess.Popen(
-            ["podman", "import", "--quiet", *changes, "-", name],
-            stdin=subprocess.PIPE,
-            bufsize=0,
-            stdout=subprocess.DEVNULL,
-            stderr=complaints,
-            env={**os.environ, "TMPDIR": str(folder)},
-        ) as importing,
-    ):
-        assert importing.stdin is not None
-        root = ImageRoot(importing.stdin)
-        try:
-            root.begin()
-            fill(root)
-            root.close()
-            importing.stdin.close()
-        except BrokenPipeError:
-            pass  # podman says why
-        except BaseException:
-            importing.kill()  # before its input ends: half an image must not be taken for a whole one
-            raise
-        finally:
-            root.abandon()
-        if importing.wait() != 0:
-            complaints.seek(0)
-            raise OSError(_explained(complaints.read().decode(errors="replace")))
+    environment = {**os.environ, "TMPDIR": str(folder)}  # podman keeps its own copy there meanwhile
+    done = _podman("import", "--quiet", *changes, str(folder / "root.tar"), name, env=environment)
+    if done.returncode != 0:
+        raise OSError(_explained(done.stderr))
 
 
 def _identity(name: str) -> str | None:
@@ -475,10 +364,11 @@ def _identity(name: str) -> str | None:
     raise OSError(_explained(found.stderr))
 
 
-def _podman(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _podman(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     if shutil.which("podman") is None:
         raise OSError(NO_PODMAN)
-    return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
+    command = ["podman", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=env, check=False)
 
 
 def _explained(complaints: str) -> str:

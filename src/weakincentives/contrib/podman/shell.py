@@ -198,10 +198,10 @@ def shell_execute_tool(
         problem = _problem(params, limits)
         if problem is not None:
             return ToolResult.error(problem)
-        # A call that is over must start nothing: it cannot write, and when files are put back its ticket is void.
+        # A call that is over must start nothing. The ticket comes first: it is void once files are restored, so a
+        # call that ends after `require_active` is noticed by the container.
         ticket = container.ticket
-        if context.filesystem is not None:
-            context.filesystem.mkdir(".")
+        context.require_active()
         seconds = limits.seconds if params.timeout_seconds is None else params.timeout_seconds
         if context.deadline is not None:
             seconds = min(seconds, max(0.1, context.deadline.remaining().total_seconds()))

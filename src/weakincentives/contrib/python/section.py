@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Self
 
-from ...prompt import MarkdownSection
 from ...session import SessionProtocol
 from ..code.protocol import EvalBackend, EvalLimits
-from ..code.tool import evaluate_python_tool, instructions
+from ..code.section import CodeSection
 from .monty import MontyBackend
 
 
@@ -33,7 +31,7 @@ class PythonConfig:
         return MontyBackend(now=self.now, seed=self.seed) if self.deterministic else MontyBackend()
 
 
-class PythonSection(MarkdownSection[Any]):
+class PythonSection(CodeSection):
     """Python for a model: calculations, data, text; not for programs that need the machine.
 
     The code sees its inputs and the files it names, nothing else. Files come from the prompt's `Filesystem` and go back
@@ -71,29 +69,16 @@ class PythonSection(MarkdownSection[Any]):
     ) -> None:
         del session
         config = PythonConfig() if config is None else config
-        self._owns = backend is None
         self.backend: EvalBackend = config.backend() if backend is None else backend
         super().__init__(
-            title=title,
-            template=instructions(tool_prefix, self.backend, config.limits).replace("$", "$$"),
-            key=key,
-            tools=[
-                evaluate_python_tool(f"{tool_prefix}evaluate_python", self.backend, config.limits, accepts_overrides)
-            ],
+            self.backend,
+            config.limits,
+            owned=backend is None,
             accepts_overrides=accepts_overrides,
+            key=key,
+            title=title,
+            tool_prefix=tool_prefix,
         )
-
-    def close(self) -> None:
-        """End what evaluates the code, if it is the section's own; it starts again when it is used again."""
-        close = getattr(self.backend, "close", None)
-        if self._owns and close is not None:
-            close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 __all__ = ["PythonConfig", "PythonSection"]

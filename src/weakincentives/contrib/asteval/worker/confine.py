@@ -72,74 +72,15 @@ def address_space() -> int:
 # madvise, mremap, sched_yield, getpid, sendto, recvfrom, exit, exit_group, gettimeofday, clock_gettime, futex,
 # getrandom, poll (x86_64), ppoll, lseek, fstat, getrusage, restart_syscall, sigaltstack.
 _CALLS = {
-    "x86_64": (
-        0xC000003E,
-        (
-            0,
-            1,
-            3,
-            9,
-            10,
-            11,
-            12,
-            13,
-            14,
-            15,
-            28,
-            25,
-            24,
-            39,
-            44,
-            45,
-            60,
-            231,
-            96,
-            228,
-            202,
-            318,
-            7,
-            271,
-            8,
-            5,
-            98,
-            219,
-            131,
-        ),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        (
-            63,
-            64,
-            57,
-            222,
-            226,
-            215,
-            214,
-            134,
-            135,
-            139,
-            233,
-            216,
-            124,
-            172,
-            206,
-            207,
-            93,
-            94,
-            169,
-            113,
-            98,
-            278,
-            73,
-            62,
-            80,
-            165,
-            128,
-            132,
-        ),
-    ),
-}
+    "x86_64": (0xC000003E, (
+        0, 1, 3, 9, 10, 11, 12, 13, 14, 15, 28, 25, 24, 39, 44, 45, 60, 231, 96, 228,
+        202, 318, 7, 271, 8, 5, 98, 219, 131,
+    )),
+    "aarch64": (0xC00000B7, (
+        63, 64, 57, 222, 226, 215, 214, 134, 135, 139, 233, 216, 124, 172, 206, 207, 93, 94, 169, 113,
+        98, 278, 73, 62, 80, 165, 128, 132,
+    )),
+}  # fmt: skip
 
 
 def filter_calls() -> bool:
@@ -170,11 +111,4 @@ def _prctl(option: int, value: int) -> None:
     _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-__all__ = [
-    "address_space",
-    "die_with_parent",
-    "filter_calls",
-    "hide",
-    "limit_code",
-    "limit_self",
-]
+__all__ = ["address_space", "die_with_parent", "filter_calls", "hide", "limit_code", "limit_self"]

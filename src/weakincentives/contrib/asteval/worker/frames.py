@@ -18,6 +18,20 @@ from typing import Any, cast, final
 MAX_DEPTH = 60
 _HEADER = struct.Struct("!I")
 
+# What host and worker say on the control channel, which is not made of frames.
+
+READY = b"ready"
+"""From the worker, once: it can be used."""
+
+START = b"s"
+"""To the worker, with the channel of an evaluation: have a process ready that waits there for a request."""
+
+KILL = b"k"
+"""To the worker: let there be nothing left of that process."""
+
+STATUS = struct.Struct("!i")
+"""From the worker, for each `KILL`: how the process ended."""
+
 
 class WrongFrameError(Exception):
     """What came is no frame, or too long a one."""
@@ -195,4 +209,7 @@ def _shown(text: Any) -> Shown:
 _SIMPLE: dict[str, Any] = {"int": _int, "float": _float, "complex": _complex, "bytes": _bytes, "shown": _shown}
 _GROUPS: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
-__all__ = ["MAX_DEPTH", "Shown", "TooBigError", "WrongFrameError", "pack", "receive", "send", "unpack"]
+__all__ = [
+    "KILL", "MAX_DEPTH", "READY", "START", "STATUS", "Shown", "TooBigError", "WrongFrameError", "pack", "receive",
+    "send", "unpack",
+]  # fmt: skip

@@ -18,9 +18,8 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from . import confine, language
-from .control import KILL, READY, START, STATUS
 from .files import asker
-from .frames import receive, send, unpack
+from .frames import KILL, READY, START, STATUS, receive, send, unpack
 
 MAX_REQUEST = 1 << 28
 MAX_DESCRIPTOR = 32
