@@ -10,8 +10,8 @@ import asyncio
 import logging
 import os
 import threading
-from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
@@ -334,12 +334,21 @@ class _Driven:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
+    def _cancel_tasks(self) -> None:
+        """Cancel all tasks and wait for their end, however long one takes."""
+        # Python 3.14 lists the tasks of a running loop by thread, and ours may have run in another one before: asked
+        # while the loop does not run, it looks at all threads.
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        self.loop.run_until_complete(_ended(tasks))
+
     # In the thread of its own.
 
     def _serve(self) -> None:
         while not self._stopped:
             self._survive(self.loop.run_forever)
-        while not self._survive(lambda: self.loop.run_until_complete(_cancel_tasks(self.loop))):
+        while not self._survive(self._cancel_tasks):
             pass
         with self._lock:
             self._stopping = self._stopped = self._busy = False
@@ -369,11 +378,7 @@ def _never_close(loop: Any) -> None:
     loop.is_closed = lambda: True
 
 
-async def _cancel_tasks(loop: AbstractEventLoop) -> None:
-    """Cancel all other tasks and wait for their end, however long one takes."""
-    tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
-    for task in tasks:
-        task.cancel()
+async def _ended(tasks: Iterable[Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

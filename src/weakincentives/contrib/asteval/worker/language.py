@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, final
 from .files import Ask, Files
 from .frames import TooBigError, pack
 
+ast.unparse(ast.Constant(0))  # from Python 3.14 on this imports a module, which the confined process cannot do later
+
 # What of Python's syntax asteval does not know, or silently gets wrong: refused before anything runs, with a hint.
 
 
