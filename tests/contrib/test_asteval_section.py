@@ -541,15 +541,18 @@ def test_a_missing_filter_is_said_once(
 ) -> None:
     """It shows with the first evaluation, whichever section that is in."""
     monkeypatch.setattr(asteval_process, "_reported", set[tuple[int, str]]())
+
+    def said() -> list[str]:  # beside what is said of a bubblewrap that is missing
+        return [record.levelname for record in caplog.records if "System calls cannot be filtered" in record.message]
+
     with AstevalSection() as section:
         assert value(section, "1 + 1") == 2
-    assert caplog.records == []
+    assert said() == []
     monkeypatch.setattr(asteval_process, "WORKER", unfiltered_worker(tmp_path))
     for _ in range(2):
         with AstevalSection() as section:
             assert [value(section, code) for code in ("1 + 1", "2 + 2")] == [2, 4]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "System calls cannot be filtered here" in caplog.text
+    assert said() == ["WARNING"]
 
 
 def unfiltered_worker(folder: Path) -> Path:
