@@ -170,6 +170,6 @@ def test_a_directory_that_cannot_be_written_is_said_to_be(tmp_path: Path) -> Non
 def test_every_extra_is_told_of() -> None:
     """The table names the extras that there are, and what each of them brings."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {*declared} - {"all", "test", "dev", "viewer", "otel"} == {*EXTRAS}
+    assert {*declared} - {"all", "test", "dev", "docs", "viewer", "otel"} == {*EXTRAS}
     for name, extra in EXTRAS.items():
         assert re.match(rf"{extra.package}\b", declared[name][0]), name

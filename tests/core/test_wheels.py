@@ -159,6 +159,10 @@ def test_a_group_that_does_not_exist_is_not_fine(index: tuple[Path, Path, str]) 
 IMPORTS = {"pydantic-monty": "pydantic_monty", "claude-agent-sdk": "claude_agent_sdk", "google-re2": "re2"}
 
 
+_OURS = {"test", "dev", "docs", "all"}
+"""Extras for people who work on the project, and the one that names all others."""
+
+
 def test_every_extra_brings_something_that_is_used() -> None:
     """Each package of the core and of an extra is imported or loaded by its name somewhere."""
     named: set[str] = set()
@@ -175,7 +179,7 @@ def test_every_extra_brings_something_that_is_used() -> None:
                     pass
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"core": project["dependencies"], **project["optional-dependencies"]}
-    needed = {Requirement(t).name for group, ts in groups.items() if group not in {"test", "dev", "all"} for t in ts}
+    needed = {Requirement(t).name for group, ts in groups.items() if group not in _OURS for t in ts}
     assert {name for name in needed if IMPORTS.get(name, name) not in named} == set()
 
 
