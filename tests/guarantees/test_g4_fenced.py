@@ -39,6 +39,7 @@ from weakincentives.errors import (
     StaleCallError,
     ToolValidationError,
 )
+from weakincentives.fence import Fence
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.resources import Binding, Scope
@@ -494,4 +495,32 @@ def test_first_handles_race_with_the_end() -> None:
             assert session[Count].count() == 0
     stop.set()
     thread.join(60)
+    assert session[Count].count() == 0
+
+
+def test_a_first_handle_that_is_made_late_is_closed_before_another_thread_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads of a handler that ask for their first handle when the call is over get none that still writes."""
+    session, kept = Session(), list[ToolContext]()
+
+    def handler(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        kept.append(context)
+        return ToolResult.ok("")
+
+    close, closing = Fence.close, threading.Event()
+
+    def slowly(fence: Fence, reason: str) -> None:
+        closing.set()
+        time.sleep(0.3)
+        close(fence, reason)
+
+    with executor_of(handler, session=session) as executor:
+        executor.execute(call("handler", "1"))
+        monkeypatch.setattr(Fence, "close", slowly)
+        first = start(lambda: kept[0].session)
+        assert closing.wait(60)
+        with pytest.raises(StaleCallError):
+            kept[0].session[Count].append(Count(1))
+        first.join(60)
     assert session[Count].count() == 0

@@ -147,8 +147,8 @@ MUTANTS = [
     Mutant(
         "a handle asked for late works",
         "runtime/contexts.py",
-        "            if self._over is not None and isinstance(guard, Fence):",
-        "            if False and isinstance(guard, Fence):",
+        "        if self._over is not None:  # closed before another thread can get it, or that one could still write",
+        "        if False:",
     ),
     Mutant(
         "resources of the call are not closed",
@@ -165,8 +165,8 @@ MUTANTS = [
     Mutant(
         "read-only tools get handles that write",
         "runtime/contexts.py",
-        "Fence(self._around, self._owner) if self._writes else",
-        "Fence(self._around, self._owner) if True else",
+        "        if not self._writes:\n            return self._run",
+        "        if False:\n            return self._run",
     ),
     Mutant(
         "policies get a context that writes",

@@ -45,8 +45,8 @@ class _CallFields(_Fields):
 class CallContext(_CallFields, ToolContext):
     """The context of one call. Its handles are made when first asked for: many handlers need none.
 
-    `end` makes them worthless. A thread that outlives its call may still be asking for its first handle then, so each
-    is published before the end is looked for, and the end before the handles are: one of the two sees the other.
+    `end` makes them worthless. A thread that outlives its call may still be asking for its first handle then. Handles
+    are made under a lock, and made closed once the call is over; `end` takes the same lock before it looks for them.
     """
 
     __slots__ = ()
@@ -76,15 +76,7 @@ class CallContext(_CallFields, ToolContext):
         with _making:
             if self._fence is None and self._scope is None:
                 _set_fence(self, self._new_guard())
-                _set_scope(self, _scope_of(self._run))
-        if self._over is not None:
-            self._close(self._over)
-
-    def _close(self, reason: str) -> None:
-        if self._scope is not None:
-            self._scope.close()
-        if isinstance(self._fence, Fence):
-            self._fence.close(reason)
+                _set_scope(self, self._new_scope())
 
     def scope(self) -> ToolScope:
         """The resources of this call alone."""
@@ -93,10 +85,8 @@ class CallContext(_CallFields, ToolContext):
             with _making:
                 scope = self._scope
                 if scope is None:
-                    scope = _scope_of(self._run)
+                    scope = self._new_scope()
                     _set_scope(self, scope)
-            if self._over is not None:
-                scope.close()
         return scope
 
     def guard(self) -> Guard:
@@ -108,12 +98,21 @@ class CallContext(_CallFields, ToolContext):
                 if guard is None:
                     guard = self._new_guard()
                     _set_fence(self, guard)
-            if self._over is not None and isinstance(guard, Fence):
-                guard.close(self._over)
         return guard
 
     def _new_guard(self) -> Guard:
-        return Fence(self._around, self._owner) if self._writes else self._run.read_only_guard(self._request.call.name)
+        if not self._writes:
+            return self._run.read_only_guard(self._request.call.name)
+        fence = Fence(self._around, self._owner)
+        if self._over is not None:  # closed before another thread can get it, or that one could still write
+            fence.close(self._over)
+        return fence
+
+    def _new_scope(self) -> ToolScope:
+        scope = _scope_of(self._run)
+        if self._over is not None:
+            scope.close()
+        return scope
 
     def writing(self) -> CallContext:
         """Another context of the same call, to settle it with: its handles write, even if these only read."""
@@ -140,9 +139,12 @@ class CallContext(_CallFields, ToolContext):
             else:
                 self.give_up()
             _set_over(self, reason)
-            if self._scope is not scope and self._scope is not None:
-                self._scope.close()
             fence = self._fence
+            if fence is None or scope is None:
+                with _making:  # a handle that is being made now is known here; one that is made later is made closed
+                    fence, made = self._fence, self._scope
+                if made is not scope and made is not None:
+                    made.close()
             if fence is not None and self._writes:
                 cast("Fence", fence).close(reason)
 
