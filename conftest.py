@@ -1,7 +1,9 @@
 """Runs the code in README, docs and docstrings as tests, which can be interrupted and keep out of the user's state."""
 
+import gc
 import os
 import signal
+from collections.abc import Generator
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 from tempfile import TemporaryDirectory
 
@@ -30,6 +32,17 @@ def pytest_configure() -> None:
     """
     os.environ["XDG_STATE_HOME"] = _state.name
     _let_ctrl_c_through()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests and modules live as long as the run: the collector looks at them neither now nor in a test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

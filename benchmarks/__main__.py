@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
 from .harness import Row
+
+WIDTH = 78
+
+
+def report(rows: Iterable[Row], say: Callable[[str], None]) -> int:
+    """Says each row as soon as it is measured, then what is over its budget; 1 when anything is, otherwise 0."""
+    say(f"| {'what':<{WIDTH}} | {'measured':>12} | {'budget':>12} | within |")
+    say(f"| {'-' * WIDTH} | {'-' * 11}: | {'-' * 11}: | ------ |")
+    seen: list[Row] = []
+    for row in rows:
+        seen.append(row)
+        within = "yes" if row.within else "NO"
+        say(
+            f"| {row.name:<{WIDTH}} | {row.value:>9,.2f} {row.unit:<2} | {row.budget:>9,.2f} {row.unit:<2} "
+            f"| {within:<6} |  {row.note}"
+        )
+    over = [row for row in seen if not row.within]
+    say(f"{len(seen) - len(over)} of {len(seen)} within budget")
+    for row in over:
+        say(f"Over its budget: {row.name}: {row.value:.2f} {row.unit}, allowed are {row.budget:.2f} {row.unit}")
+    return 1 if over else 0
 
 
 def main(names: list[str]) -> int:
@@ -15,20 +37,8 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no benchmark named {', '.join(unknown)}; there are: {', '.join(found)}")
         return 2
-    rows: list[Row] = []
-    print(f"| {'what':<66} | {'measured':>10} | {'budget':>9} | within |")
-    print(f"| {'-' * 66} | {'-' * 9}: | {'-' * 8}: | ------ |")
-    for name in names or found:
-        for row in import_module(f"benchmarks.bench_{name}").run():
-            rows.append(row)
-            print(
-                f"| {row.name:<66} | {row.value:>7.2f} {row.unit:<2} | {row.budget:>6.1f} {row.unit:<2} "
-                f"| {'yes' if row.within else 'NO':<6} |  {row.note}",
-                flush=True,
-            )
-    over = [row.name for row in rows if not row.within]
-    print(f"{len(rows) - len(over)} of {len(rows)} within budget")
-    return 1 if over else 0
+    rows = (row for name in names or found for row in import_module(f"benchmarks.bench_{name}").run())
+    return report(rows, lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from weakincentives.fence import Fence
-from weakincentives.filesystem import GuardedFilesystem, InMemoryFilesystem
+from weakincentives.filesystem import InMemoryFilesystem
+from weakincentives.filesystem.views import GuardedFilesystem
 
 from .harness import Row, ratio
 
@@ -35,6 +36,18 @@ def changes(fs: InMemoryFilesystem) -> Callable[[], object]:
     return lambda: fs.changes(snapshot)
 
 
+def appending(size: int) -> Callable[[], object]:
+    fs = InMemoryFilesystem({"log": bytes(size)})
+
+    def run() -> None:
+        snapshot = fs.snapshot()
+        fs.append("log", b"x")
+        fs.changes(snapshot)
+        fs.restore(snapshot)
+
+    return run
+
+
 def run() -> Iterator[Row]:
     few = transaction(spread(10))
     name = "in-memory files: snapshot, 3 writes, restore"
@@ -54,6 +67,13 @@ def run() -> Iterator[Row]:
         flat.list,
         1.5,
         note="100 files in all",
+    )
+    yield ratio(
+        "in-memory files: append a byte to 100 MB, undone",
+        appending(100_000_000),
+        appending(1),
+        1.5,
+        note="to one byte",
     )
     fs, fence = spread(10), Fence()
     yield ratio(

@@ -1,8 +1,10 @@
-"""Start-up: CPU time of fresh interpreters, interleaved."""
+"""Start-up: CPU time of fresh interpreters, interleaved, and their instructions where valgrind is installed."""
 
 from __future__ import annotations
 
+import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,14 @@ def _cpu(code: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def _instructions(code: str) -> int:
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-I", "-c", code]
+    told = subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True).stderr
+    found = re.search(r"Collected : (\d+)", told)
+    assert found is not None, told
+    return int(found[1])
+
+
 def run() -> Iterable[Row]:
     for code in (BASE, OURS):
         _cpu(code)  # compile once
@@ -30,6 +40,10 @@ def run() -> Iterable[Row]:
     bare, base, lazy, full = (statistics.median(sample) for sample in zip(*pairs, strict=True))
     note = f"{full * 1e3:.0f} ms against {base * 1e3:.0f} ms of CPU, a bare interpreter {bare * 1e3:.0f} ms"
     yield Row("import weakincentives, every name used / pydantic's TypeAdapter", full / base, 1.5, "x", note)
+    if shutil.which("valgrind") is not None:
+        ours, theirs = _instructions(OURS), _instructions(BASE)
+        note = f"{ours / 1e6:.0f} against {theirs / 1e6:.0f} million"
+        yield Row("the same in instructions", ours / theirs, 1.5, "x", note)
     yield Row("import weakincentives alone / pydantic's TypeAdapter", lazy / base, 1.5, "x")
     found = f"{OURS}; import sys; print(len([m for m in {EXTRAS!r} if m in sys.modules]))"
     loaded = subprocess.run([sys.executable, "-I", "-c", found], check=True, capture_output=True, text=True).stdout

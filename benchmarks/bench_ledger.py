@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import multiprocessing
 import os
 import statistics
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
@@ -18,16 +20,17 @@ from weakincentives.runtime import EffectLedger, IdempotencyConfig, Ledger, Sess
 from weakincentives.runtime.executor import ToolExecutor
 from weakincentives.runtime.ledger import Claimed, EffectId, StoredResult
 
-from .bench_engine import calling, handler
+from .bench_engine import async_handler, calling, handler
 from .bench_engine import executor as plain_executor
 from .bench_serde import GOOD, Order
-from .harness import Row, ratio
+from .harness import ELAPSED, Row, ratio
 
 PROCESSES = 6
 EFFECTS = 150
+SESSIONS = 64
 
 
-def executor(ledger: Ledger) -> ToolExecutor:
+def executor(ledger: Ledger, handler: Callable[..., Any] = handler) -> ToolExecutor:
     tool = Tool[Order, str](
         name="order", description="Order.", handler=handler, max_repeats=None, idempotency=IdempotencyConfig()
     )
@@ -92,6 +95,65 @@ def fairness(directory: Path) -> Row:
     return Row(f"SQLite, {PROCESSES} processes on one file: p99 / median", p99 / median, 10, "x", note)
 
 
+def threads(ledger: Ledger, sessions: int, each: int) -> tuple[float, list[float]]:
+    """First runs in so many sessions, each in a thread of its own: seconds for all of them, and those of each."""
+    times, start = list[float](), threading.Barrier(sessions + 1)
+
+    def work() -> None:
+        one = first_runs(ledger)
+        start.wait()
+        for _ in range(each):
+            began = perf_counter()
+            one()
+            times.append(perf_counter() - began)
+
+    working = [threading.Thread(target=work) for _ in range(sessions)]
+    for thread in working:
+        thread.start()
+    start.wait()
+    began = perf_counter()
+    for thread in working:
+        thread.join()
+    return perf_counter() - began, times
+
+
+def tasks(ledger: Ledger, sessions: int, each: int) -> tuple[float, list[float]]:
+    """The same in tasks of one event loop, with an async handler."""
+    times, ids = list[float](), itertools.count()
+
+    async def work(run: ToolExecutor) -> None:
+        for _ in range(each):
+            number, began = next(ids), perf_counter()
+            await run.aexecute(ToolCall(str(number), "order", GOOD.replace('"Ada"', f'"Ada {number}"')))
+            times.append(perf_counter() - began)
+
+    async def all_sessions() -> float:
+        runs = [executor(ledger, async_handler) for _ in range(sessions)]
+        began = perf_counter()
+        await asyncio.gather(*map(work, runs))
+        return perf_counter() - began
+
+    return asyncio.run(all_sessions()), times
+
+
+def sessions(directory: Path) -> Iterable[Row]:
+    """Many sessions of one process share the waiting for the disk; measured in turns with one, on the same disk."""
+    for name, work, budget in (("threads", threads, 0.25), ("tasks", tasks, 1.0)):
+        with SqliteEffectLedger(directory / f"{name}.db") as ledger:
+            work(ledger, SESSIONS, 20)  # while SQLite's log grows to its usual size, a commit takes longer
+            spent, slower, times = list[float](), list[float](), list[float]()
+            for _ in range(5):
+                one, _ = work(ledger, 1, 20)
+                many, found = work(ledger, SESSIONS, 10)
+                spent.append((many / SESSIONS / 10) / (one / 20))
+                slower.append(sorted(found)[int(len(found) * 0.99)] / statistics.median(found))
+                times += found
+        note = f"{statistics.median(times) * 1e3:.1f} ms each"
+        many_to_one = f"SQLite, an effect in {SESSIONS} sessions ({name}) / in one"
+        yield Row(many_to_one, statistics.median(spent), budget, "x", note)
+        yield Row(f"SQLite, {SESSIONS} sessions ({name}): p99 / median", statistics.median(slower), 5, "x", note)
+
+
 def run() -> Iterable[Row]:
     logging.getLogger("weakincentives").setLevel(logging.CRITICAL)
     plain = calling(plain_executor())
@@ -102,7 +164,8 @@ def run() -> Iterable[Row]:
         with SqliteEffectLedger(directory / "ledger.db") as ledger:
             first = first_runs(ledger)
             writes = bare_writes(directory / "bare", 2)
-            yield ratio("SQLite: a first run / two bare durable writes", first, writes, 2.0, batch_seconds=0.03)
+            yield ratio("SQLite: a first run / two bare durable writes", first, writes, 2.0, rounds=15, clock=ELAPSED)
             hit, write = calling(executor(ledger)), bare_writes(directory / "bare", 1)
-            yield ratio("SQLite: a hit / one bare durable write", hit, write, 2.0, batch_seconds=0.03)
+            yield ratio("SQLite: a hit / one bare durable write", hit, write, 2.0, rounds=15, clock=ELAPSED)
         yield fairness(directory)
+        yield from sessions(directory)

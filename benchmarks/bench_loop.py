@@ -8,14 +8,15 @@ import logging
 import statistics
 import tracemalloc
 from collections.abc import Callable, Iterable
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
+from weakincentives.adapters import ModelRequest
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
-from weakincentives.session import Session
+from weakincentives.runtime import MainLoop, Session
 from weakincentives.testing import ScriptedAdapter, call_raw, say
 
-from .bench_engine import calling, executor, handler
+from .bench_engine import async_handler, calling, executor, handler
 from .bench_serde import GOOD, Order
 from .harness import Row
 
@@ -35,7 +36,7 @@ def stamps(turns: int) -> list[float]:
     turn = call_raw("order", GOOD)
 
     def play(request: object) -> object:
-        began.append(perf_counter())
+        began.append(process_time())
         return turn
 
     script = [play] * turns
@@ -86,6 +87,41 @@ def beyond_the_engine() -> Row:
     return Row("what the loop adds to a turn / one call of the engine", statistics.median(added), 1.0)
 
 
+class Orders(MainLoop[int, str]):
+    """Answers each request with one call of one tool, then a word."""
+
+    def __init__(self, requests: int, template: PromptTemplate[str]) -> None:
+        turn = call_raw("order", GOOD)
+        self._template = template
+
+        def play(request: ModelRequest) -> object:
+            return turn if len(request.messages) == 1 else say("Done.")
+
+        super().__init__(adapter=ScriptedAdapter(*[play] * (2 * requests)))
+
+    def prepare(self, request: int) -> tuple[Prompt[str], Session]:
+        return Prompt(self._template), Session(bus=self.bus)
+
+
+def many_requests(handle: Callable[..., Any], concurrency: int, name: str, budget: float) -> Row:
+    """Processor time of one request that makes one call, in plain calls."""
+    requests = 40
+    tool = Tool[Order, str](name="order", description="Order.", handler=handle, max_repeats=None)
+    section = MarkdownSection(title="Orders", template="Take orders.", tools=[tool])
+    template = PromptTemplate[str](ns="bench", key="requests", sections=[section])
+    one, ratios = calling(executor()), list[float]()
+    for _ in range(15):
+        loop = Orders(requests, template)
+        start = process_time()
+        assert all(result.ok for result in loop.run(range(requests), concurrency=concurrency, progress=False))
+        spent = process_time() - start
+        start = process_time()
+        for _ in itertools.repeat(None, requests):
+            one()
+        ratios.append(spent / (process_time() - start))
+    return Row(name, statistics.median(ratios), budget, note="processor time")
+
+
 def memory() -> Row:
     """Bytes a turn leaves behind in a conversation of 2,000 turns against one of 200: linear, so about 1."""
 
@@ -110,4 +146,6 @@ def run() -> Iterable[Row]:
     logging.getLogger("weakincentives").setLevel(logging.CRITICAL)
     yield late_against_early()
     yield beyond_the_engine()
+    yield many_requests(async_handler, 8, "a request of one call, 8 at once, async handler / a plain call", 15)
+    yield many_requests(handler, 8, "the same with a synchronous handler / a plain call", 20)
     yield memory()

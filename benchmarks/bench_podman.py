@@ -19,7 +19,7 @@ from weakincentives.prompt import Prompt
 from weakincentives.runtime import Session, ToolCall
 from weakincentives.runtime.executor import ToolExecutor
 
-from .harness import Row, interleave, ratio
+from .harness import ELAPSED, Row, interleave, ratio
 
 FILES = {f"src/part_{n // 100}/module_{n}.py": f"x = {n}\n" * 100 for n in range(1000)}
 IDS = itertools.count()
@@ -66,15 +66,15 @@ def run() -> Iterable[Row]:
         ):
             shell = calling(executor, "shell_execute", "command", ("true", "true ", "true  "))
             yield ratio(
-                "shell_execute true, 1,000 files / a bare podman exec", shell, floor, 1.3, rounds=10, batch_seconds=0.01
+                "shell_execute true, 1,000 files / a bare podman exec", shell, floor, 1.3, rounds=10, clock=ELAPSED
             )
             python = calling(executor, "evaluate_python", "code", ("1 + 1", "1 + 2", "1 + 3"))
-            [evaluated] = interleave(python, rounds=20, batch_seconds=0.05)
+            [evaluated] = interleave(python, rounds=20, clock=ELAPSED)
             yield Row("evaluate_python in a container, 1,000 files", statistics.median(evaluated) * 1e3, 50.0, "ms")
     with (
         PodmanSandboxSection() as section,
         ToolExecutor(prompt=Prompt(name="box", sections=[section]), session=Session()) as executor,
     ):
         python = calling(executor, "evaluate_python", "code", ("1 + 1", "1 + 2", "1 + 3"))
-        [evaluated] = interleave(python, rounds=20, batch_seconds=0.05)
+        [evaluated] = interleave(python, rounds=20, clock=ELAPSED)
         yield Row("evaluate_python in a container", statistics.median(evaluated) * 1e3, 10.0, "ms")

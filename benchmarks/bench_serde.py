@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from weakincentives.errors import ParseError
 from weakincentives.serde import error_text, parse
 
@@ -35,6 +37,8 @@ GOOD = json.dumps({
     "address": {"street": "1 Main St", "city": "London"},
 })  # fmt: skip
 BAD = GOOD.replace('"quantity": 3', '"quantity": "3"')
+WORSE = BAD.replace('"city"', '"town": 1, "city"')
+MANY = json.dumps({**json.loads(GOOD), "tags": [1] * 1000})
 
 
 def _text(data: dict[str, Any], key: str) -> str:
@@ -84,11 +88,32 @@ def by_hand(text: str) -> Order:
     return Order(_text(data, "customer"), quantity, express, mode, tuple(tags), address)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def refuse() -> str:
+@dataclass(frozen=True, slots=True)
+class Open:
+    order: Order
+    more: dict[str, Any]
+
+
+OPEN = json.dumps({
+    "order": json.loads(GOOD), "more": {str(i): {"id": i, "score": i / 7, "tags": ["a", "b"]} for i in range(100)},
+})  # fmt: skip
+bare: Any = TypeAdapter(Open).validator
+bare_order: Any = TypeAdapter(Order).validator
+
+
+def refuse(text: str) -> str:
     try:
-        parse(Order, BAD)
+        parse(Order, text)
     except ParseError as error:
         return error_text(error, "tool 'order'")
+    raise AssertionError("should have been refused")
+
+
+def pydantic_errors(text: str) -> list[Any]:
+    try:
+        bare_order.validate_json(text, strict=True, extra="forbid")
+    except ValidationError as error:
+        return error.errors(include_url=False)
     raise AssertionError("should have been refused")
 
 
@@ -96,4 +121,11 @@ def run() -> Iterable[Row]:
     assert parse(Order, GOOD) == by_hand(GOOD)
     yield ratio("parse a 6-field nested call / json.loads + checks by hand",
                 lambda: parse(Order, GOOD), lambda: by_hand(GOOD), 0.6)  # fmt: skip
-    yield ratio("refuse a bad call, text included / parse a good one", refuse, lambda: parse(Order, GOOD), 12)
+    yield ratio("refuse a bad call, text included / parse a good one",
+                lambda: refuse(BAD), lambda: parse(Order, GOOD), 12)  # fmt: skip
+    yield ratio("the same with an unknown field inside",
+                lambda: refuse(WORSE), lambda: parse(Order, GOOD), 10)  # fmt: skip
+    yield ratio("refuse a call with 1,000 errors / pydantic's list of them",
+                lambda: refuse(MANY), lambda: pydantic_errors(MANY), 3)  # fmt: skip
+    yield ratio("parse a type that has Any in it / pydantic alone",
+                lambda: parse(Open, OPEN), lambda: bare.validate_json(OPEN, strict=True), 2)  # fmt: skip

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.harness import Row, interleave, ratio
+from weakincentives.prompt import ToolInvoked, ToolResult
+from weakincentives.run_context import RunContext
 from weakincentives.session import Session, reducer
 
 SMALL, LARGE = 10, 100_000
+EVENTS = "1,000 calls in the log"
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,32 @@ def _forking(size: int) -> Callable[[], object]:
     return session.fork
 
 
+@dataclass(frozen=True)
+class Find:
+    query: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class Found:
+    paths: tuple[str, ...]
+    total: int
+
+
+def _called(size: int) -> Session:
+    """A session with as many calls in its log as a long run has."""
+    session, context = Session(), RunContext(session_id="s")
+    for number in range(size):
+        result = ToolResult.ok(Found((f"a/{number}.txt", "b.txt"), number), message="Found 2.")
+        session.record(
+            ToolInvoked(
+                *("find", Find(f"tea {number}", number), result, True, 1.7e9 + number, 0.01, f"call_{number}"),
+                *("s", "shop:agent", "openai", None, result.render(), context),
+            )
+        )
+    return session
+
+
 def run() -> Iterator[Row]:
     sizes = f"{LARGE:,} items against {SMALL}"
     yield ratio("session: dispatch with append", _appending(LARGE), _appending(SMALL), 1.2, note=f"{sizes}, 64 events")
@@ -88,3 +118,14 @@ def run() -> Iterator[Row]:
         note=sizes,
     )
     yield ratio("session: fork", _forking(LARGE), _forking(SMALL), 1.2, note=sizes)
+    called = _called(1_000)
+    text = called.to_json()
+    data = json.loads(text)
+    yield ratio("session: to_json / json.dumps of the same", called.to_json, lambda: json.dumps(data), 3, note=EVENTS)
+    yield ratio(
+        "session: from_json / json.loads of the same",
+        lambda: Session.from_json(text, types=[Find, Found]),
+        lambda: json.loads(text),
+        4,
+        note=EVENTS,
+    )

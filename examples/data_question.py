@@ -1,4 +1,4 @@
-"""A question about data, answered by code that the model wrote and nobody read.
+"""A question about data, answered by untrusted code that the model wrote.
 
 The model is a script here, so that the example runs anywhere; an adapter sends the same calls.
 """

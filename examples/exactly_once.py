@@ -63,7 +63,7 @@ def refund_tool(bank: Bank, mode: str) -> Tool[Refund, Receipt]:
     def refund(params: Refund, *, context: ToolContext) -> ToolResult[Receipt]:
         receipt = bank.pay(params, context.idempotency_key)
         if mode == "killed":
-            print("paid, and killed before anybody could note it", flush=True)
+            print("paid, and killed before it could be recorded", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         return ToolResult.ok(receipt, message="Refunded.")
 

@@ -1,4 +1,4 @@
-"""State and files that can be taken back: a step that fails leaves nothing behind."""
+"""State and files that can be restored: a step that fails leaves nothing behind."""
 
 import tempfile
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A support desk whose refunds happen once, whoever asks again: python examples/support_desk.py --model scripted"""
+"""A support desk whose refunds happen once, even if asked twice: python examples/support_desk.py --model scripted"""
 
 import argparse
 import tempfile

@@ -37,7 +37,7 @@ from packaging.version import Version
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 GLIBC = 34
 """Of the oldest Linux that is asked about: 2.34, of 2021."""
-NOT_OURS = {"all", "dev"}
+NOT_OURS = {"all", "dev", "docs"}
 """Names the other extras; tools of the developers, of which nothing is needed to use or to test the package."""
 
 

@@ -11,70 +11,82 @@ HOMES: Mapping[str, str] = {
     "errors": (
         "BudgetExceededError ConflictError ContractError DeadlineExceededError DispatchError "
         "DuplicateBindingError EndlessRequestsError Failure FilesystemError JournalError LeaseLostError "
-        "LedgerError NoEffect NotTextError ParseError PathRefusedError PatternError PromptError "
-        "PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyError ReducerError "
-        "ResourceCycleError ResourceError ResourceScopeError ResourcesClosedError RollbackError SandboxError "
+        "LedgerError NoEffect NotResumableError NotTextError ParseError PathRefusedError PatternError PromptError "
+        "PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyError "
+        "RecordError ReducerError ResourceCycleError ResourceError ResourceScopeError ResourcesClosedError "
+        "RollbackError RunBusyError RunConflictError RunFormatError SandboxError "
         "SchemaError SessionBusyError SessionError SessionFormatError SnapshotError StaleCallError ToolError "
-        "ToolValidationError UnboundResourceError VisibilityExpansionRequired WinkError"
+        "ToolValidationError UnboundResourceError VisibilityExpansionRequired WinkError WorldChangedError"
     ),
-    "dbc": ("ensure invariant problem_of pure require"),
-    "budget": ("Budget BudgetTracker TokenUsage counted_in"),
-    "deadlines": ("Deadline"),
-    "results": ("ToolRenderableResult ToolResult render_value"),
-    "run_context": ("Heartbeat RunContext"),
-    "serde": ("MAX_INPUT_BYTES dump dump_json error_text has_secrets parse parser schema without_secrets"),
+    "dbc": "ensure invariant pure require",
+    "budget": "Budget BudgetTracker TokenUsage",
+    "deadlines": "Deadline",
+    "results": "ToolRenderableResult ToolResult",
+    "run_context": "Heartbeat RunContext",
+    "serde": "dump dump_json error_text parse parser schema",
     "session": (
-        "Append Clear DispatchResult Dispatcher EventHandler Extend InProcessDispatcher OpaqueValue Reducer "
-        "Replace Session SessionProtocol Slice SliceChange SliceOp SlicePolicy Snapshot Vector append_all reducer "
-        "replace_latest replace_latest_by upsert_by"
+        "Append Clear DispatchResult Dispatcher Extend InProcessDispatcher OpaqueValue Reducer Replace Session "
+        "SessionProtocol Slice SliceOp SlicePolicy Snapshot Vector append_all reducer replace_latest "
+        "replace_latest_by upsert_by"
     ),
     "resources": (
-        "Binding Closeable PostConstruct Provider Resolver ResourceContext ResourceRegistry Scope Snapshotable "
-        "ToolScope"
+        "Binding Closeable PostConstruct Provider Resolver ResourceContext ResourceRegistry Scope Snapshotable"
     ),
     "filesystem": (
-        "FileChanges FileKind FileStat Filesystem GrepMatch GuardedFilesystem HostFilesystem InMemoryFilesystem "
-        "ReadOnlyFilesystem SubFilesystem"
+        "FileChanges FileKind FileStat Filesystem GrepMatch HostFilesystem InMemoryFilesystem ReadOnlyFilesystem "
+        "SubFilesystem"
     ),
     "prompt": (
-        "BoundTool CallsUndone Changes Decision FunctionTool IdempotencyConfig LocalPromptOverridesStore "
-        "MarkdownSection Outcome Prompt PromptDescriptor PromptExecuted PromptOverride PromptOverridesStore "
-        "PromptProtocol PromptRendered PromptResources PromptTemplate ProviderAdapterProtocol QuotaPolicy "
-        "RateLimitPolicy ReadBeforeWritePolicy RecordedError RenderedPrompt RenderedPromptProtocol ResultPolicy "
-        "Section SectionOverride SectionVisibility SeenFiles SequentialDependencyPolicy SetVisibility SliceDelta "
-        "StructuredOutput TextSection Tool ToolAnnotations ToolContext ToolExample ToolHandler ToolInvoked "
-        "ToolOverride ToolPolicy ToolsSection VisibilityOverrides set_visibility tool"
+        "CallsUndone Changes Decision FunctionTool IdempotencyConfig LocalPromptOverridesStore MarkdownSection "
+        "Outcome Policy Prompt PromptDescriptor PromptExecuted PromptOverride PromptOverridesStore PromptProtocol "
+        "PromptRendered PromptResources PromptTemplate ProviderAdapterProtocol QuotaPolicy RateLimitPolicy "
+        "ReadBeforeWritePolicy RecordedError RenderedPrompt RenderedPromptProtocol Section SectionOverride "
+        "SectionVisibility SequentialDependencyPolicy TextSection Tool ToolAnnotations ToolContext ToolExample "
+        "ToolHandler ToolInvoked ToolOverride ToolPolicy ToolsSection set_visibility tool"
     ),
-    "prompt.overrides": ("Described SectionDescriptor ToolDescriptor check usable"),
     "runtime": (
-        "CompositeSnapshot EffectId EffectLedger Ledger LedgerEntry LoopProgress LoopResponse LoopResult MainLoop "
-        "MainLoopConfig PendingToolTracker PostgresEffectLedger Retries SqliteEffectLedger ToolCall ToolEffect "
-        "ToolReply create_snapshot release_snapshot restore_snapshot tool_transaction transaction"
+        "CompositeSnapshot EffectId EffectLedger JsonlLog Ledger LedgerEntry LoopProgress LoopResult MainLoop "
+        "MainLoopConfig PendingToolTracker PostgresEffectLedger PostgresRunStore RecordedRun Retries RunOptions "
+        "RunStore SqliteEffectLedger SqliteRunStore ToolCall "
+        "ToolEffect ToolReply create_snapshot redact release_snapshot restore_snapshot tool_transaction transaction"
     ),
-    "runtime.ledger": ("Busy Claim Claimed Conflict Doubt Replay State StoredResult"),
+    "runtime.ledger": "Busy Claim Claimed Conflict EffectState Replay StoredResult UnknownOutcome",
+    "runtime.record": (
+        "FileStep HeldRun NewRows NewRun RunComparison RunDiff RunInfo RunRecord RunStatus Seal Step StepKind "
+        "compare export_run"
+    ),
     "adapters": (
-        "AnswerMessage CallFinished CallMessage CallStarted History ModelMessage ModelRequest ModelTurn OpenCall "
-        "ProgressEvent PromptResponse ProviderAdapter RequestFailed Retrying SectionsOpened StopReason TextDelta "
-        "Throttle ToolExecutionContext ToolExecutor ToolSpec TurnStarted UserMessage history_of"
+        "Adapter AnswerMessage CallFinished CallMessage CallStarted History ModelMessage ModelRequest ModelTurn "
+        "OpenCall ProgressEvent PromptResponse RequestFailed Retrying SectionsOpened StopReason TextDelta Throttle "
+        "ToolExecutionContext ToolExecutor ToolSpec TurnAdapter TurnStarted UserMessage history_of"
     ),
     "contrib.tools": (
-        "AddStep AstevalConfig AstevalSection DigestConfig DigestSource HostMount Improve Plan PlanStatus "
-        "PlanStep PlanningConfig PlanningStrategy PlanningToolsSection PodmanSandboxConfig PodmanSandboxSection "
-        "PythonConfig PythonSection ReadPlan SetupPlan StepStatus UpdateStep VfsConfig VfsToolsSection "
-        "WorkspaceDigest WorkspaceDigestSection build_digest refresh_digest"
+        "AstevalConfig AstevalSection DigestConfig HostMount Plan PlanStep PlanningConfig PlanningStrategy "
+        "PlanningToolsSection PodmanSandboxConfig PodmanSandboxSection PythonConfig PythonSection VfsConfig "
+        "VfsToolsSection WorkspaceDigest WorkspaceDigestSection build_digest refresh_digest"
     ),
-    "contrib.code": ("CodeFiles EvalBackend EvalFiles EvalLimits EvalResult"),
+    "contrib.code": "EvalBackend EvalFiles EvalLimits EvalResult",
     "testing": (
-        "ESCAPES ESCAPING_CODE EvalEscapes FakeClock FilesystemContract LedgerContract MadeContext "
-        "ScriptedAdapter Turn call call_raw execute_tool make_context make_context_with_files make_session "
-        "make_vfs say transactional"
+        "Divergence EvalEscapes FakeClock FilesystemContract LedgerContract ReplayResult RunStoreContract "
+        "ScriptedAdapter call call_raw execute_tool make_context make_context_with_files make_session make_vfs replay "
+        "say transactional"
     ),
-    "masking": ("MASK MAX_LEAVING_CHARS leaving redact visible visible_line writable"),
 }
-"""The names that each module of `weakincentives` is the home of."""
+"""The names that each module of `weakincentives` is the home of. Those of `errors` are one tree, and counted apart."""
 
-MOST_NAMES = 271
+SINGLE_HOMES: Mapping[str, str] = {
+    "adapters/anthropic.py": "AnthropicAdapter",
+    "adapters/claude_agent_sdk/__init__.py": "ClaudeAgentSDKAdapter",
+    "adapters/litellm.py": "LiteLLMAdapter",
+    "adapters/local.py": "LocalAdapter",
+    "adapters/openai.py": "OpenAIAdapter",
+    "contrib/asteval/__init__.py": "AstevalBackend",
+    "contrib/python/__init__.py": "MontyBackend",
+}
+"""Public classes that are imported from a module of their own, since it needs an extra."""
+
+MOST_NAMES = 221
 """A ratchet: fewer is better. Lower it when names go."""
 
-MOST_WITH_SEVERAL_PATHS = 76
+MOST_WITH_SEVERAL_PATHS = 79
 """A ratchet, likewise: names that more than one of these modules, or the root, exports."""

@@ -1,4 +1,4 @@
-"""A small world for calls: a session, files, a counter that can be taken back, and tools that change all three."""
+"""A small world for calls: a session, files, a counter that can be restored, and tools that change all three."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weakincentives.runtime import Session, ToolCall, ToolReply
 from weakincentives.runtime.executor import ToolExecutor
 
 BEFORE = {"kept.txt": b"before", "old/deep.txt": b"deep"}
-UNDONE = "Nothing was changed: 2 files and the note were restored."
+UNDONE = "Rolled back: 2 files and the Note state. Nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Go:
 
 
 class Counter:
-    """A resource whose state can be taken back."""
+    """A resource whose state can be restored."""
 
     def __init__(self, value: int = 0) -> None:
         self.value = value

@@ -29,12 +29,13 @@ autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 100
-suppress_warnings = ["ref.python"]  # a field named like another one is no broken link
+suppress_warnings = ["ref.python"]  # a field named like another one is not a broken link
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"WINK {version}"
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_extra_path = ["index.html"]  # leads to the front page, docs/README.html

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .serde import dump, parse, schema
     from .session import Session
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Budget": "budget",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from threading import Lock
 
 from .deadlines import Deadline
 from .errors import BudgetExceededError
+from .interrupts import Lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +133,4 @@ class BudgetTracker:
             tracker.check()
 
 
-def counted_in(budget: Budget | None, *trackers: BudgetTracker | None) -> BudgetTracker | None:
-    """One tracker that counts in all of these and stops for each of them; None when there is nothing to count for.
-
-    A single tracker is that tracker itself. A budget has a tracker of its own, within the others.
-    """
-    known = list(dict.fromkeys(tracker for tracker in trackers if tracker is not None))
-    if budget is None and len(known) < 2:
-        return known[0] if known else None
-    return BudgetTracker(known[0].budget if budget is None else budget, within=known)
-
-
-__all__ = ["Budget", "BudgetTracker", "TokenUsage", "counted_in"]
+__all__ = ["Budget", "BudgetTracker", "TokenUsage"]

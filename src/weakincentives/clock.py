@@ -31,8 +31,8 @@ class SystemClock:
         """The current time, aware, in UTC."""
         return datetime.now(UTC)
 
-    time = staticmethod(_time)
-    monotonic = staticmethod(_monotonic)
+    time: staticmethod[[], float] = staticmethod(_time)
+    monotonic: staticmethod[[], float] = staticmethod(_monotonic)
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
@@ -75,6 +75,3 @@ def checked_seconds(name: str, value: object, *, zero: bool = False) -> float:
     what = "finite number of seconds from 0 on" if zero else "positive, finite number of seconds"
     shown = repr(value) if value > -MAX_SECONDS or isinstance(value, float) else "a huge negative integer"
     raise ValueError(f"{name} must be a {what}, got {shown}.")
-
-
-__all__ = ["Clock", "MAX_SECONDS", "SYSTEM_CLOCK", "SystemClock", "checked_seconds", "is_finite_number"]

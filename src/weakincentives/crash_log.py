@@ -44,11 +44,8 @@ def ids_text(extra: Mapping[str, object] | None) -> str:
 def _text(error: BaseException) -> str:
     try:
         said = str(error)[:_MAX_READ]
-    except Exception:  # noqa: BLE001 - the exception's class is somebody else's code
+    except Exception:  # noqa: BLE001 - the exception's class is users' code
         said = ""
     name = type(error).__name__
     # Masked before it is cut: a cut might take the part away by which a credential is recognised.
     return visible_line(" ".join(redact(f"{name}: {said}" if said else name).split())[:_MAX_CHARS])
-
-
-__all__ = ["ids_text", "log_crash"]

@@ -158,7 +158,7 @@ def _keeping(method: Callable[..., Any], predicate: Callable[[Any], object], mes
     return kept
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -404,4 +404,4 @@ def _copies(arguments: Mapping[str, object]) -> dict[str, object]:
     return copies
 
 
-__all__ = ["ensure", "invariant", "problem_of", "pure", "require"]
+__all__ = ["ensure", "invariant", "pure", "require"]

@@ -21,12 +21,14 @@ class Deadline:
 
     expires_at: datetime
     clock: Clock = field(default=SYSTEM_CLOCK, repr=False, compare=False)
+    _until: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.expires_at.tzinfo is None or self.expires_at.utcoffset() is None:
             raise ValueError("Deadline needs an aware time: use datetime.now(UTC) + timedelta(...).")
         if self.expires_at <= self.clock.now():
             raise ValueError(f"Deadline {self.expires_at.isoformat()} has passed already.")
+        object.__setattr__(self, "_until", self.expires_at.timestamp())  # every call looks at the time more than once
 
     @classmethod
     def after(cls, duration: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
@@ -43,10 +45,15 @@ class Deadline:
         """What is left; zero once the deadline has passed, never negative."""
         return max(self.expires_at - self.clock.now(), timedelta(0))
 
+    def seconds_left(self) -> float:
+        """What is left in seconds; 0.0 once the deadline has passed, never negative."""
+        left = self._until - self.clock.time()
+        return left if left > 0 else 0.0
+
     @property
     def expired(self) -> bool:
         """Whether the deadline has passed."""
-        return self.clock.now() >= self.expires_at
+        return self.clock.time() >= self._until
 
     def check(self) -> None:
         """Raise `DeadlineExceededError` when the deadline has passed."""

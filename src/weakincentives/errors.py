@@ -20,7 +20,13 @@
     |-- RollbackError                  one or more participants could not be restored
     |-- EndlessRequestsError           more requests than a batch collects (also a ValueError)
     |-- LedgerError                    the effect ledger cannot do its work
-    |   `-- LeaseLostError             somebody else holds the call now; nothing was recorded
+    |   `-- LeaseLostError             another process holds the call now; nothing was recorded
+    |-- RecordError                    the run record cannot do its work
+    |   |-- RunBusyError               another process has the run
+    |   |-- RunConflictError           the id belongs to a run of another request
+    |   |-- RunFormatError             a record that cannot be read here, or a value that could not be read back
+    |   |-- WorldChangedError          files are not as the record says
+    |   `-- NotResumableError          a run that cannot be continued
     |-- SessionError
     |   |-- DispatchError              subscribers raised; from `DispatchResult.raise_if_errors()`
     |   |-- ReducerError               a reducer raised; nothing of its dispatch was applied
@@ -38,7 +44,7 @@
         |-- PathRefusedError           a path that leaves the root or names no ordinary file
         |-- NotTextError               bytes that are not text
         |-- PatternError               a glob or grep pattern that cannot be used
-        |-- ConflictError              a write to a path that an open call of somebody else has changed
+        |-- ConflictError              a write to a path that another open call has changed
         `-- JournalError               the undo journal cannot do its work
 
 All of them survive pickling with their attributes, so that they cross process boundaries.
@@ -48,6 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -59,7 +66,7 @@ def _rebuild(cls: type[WinkError], args: tuple[object, ...], state: dict[str, An
 
 
 class WinkError(Exception):
-    """The root: `except WinkError` catches whatever WINK itself raises."""
+    """The root: `except WinkError` catches everything WINK itself raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
@@ -80,7 +87,7 @@ class _DeclarationError(PromptError):
         placeholder: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.section_path = tuple(section_path)
+        self.section_path: tuple[str, ...] = tuple(section_path)
         self.tool_name = tool_name
         self.dataclass_type = dataclass_type
         self.placeholder = placeholder
@@ -138,7 +145,7 @@ class VisibilityExpansionRequired(WinkError):  # noqa: N818 - a request, not a f
 
     def __init__(self, message: str, *, section_keys: Sequence[str] = (), reason: str = "") -> None:
         super().__init__(message)
-        self.section_keys = tuple(section_keys)
+        self.section_keys: tuple[str, ...] = tuple(section_keys)
         self.reason = reason
 
 
@@ -182,11 +189,31 @@ class Failure:
 
 
 class ParseError(WinkError, ValueError):
-    """Data did not fit a type. `failures` holds everything that is wrong, not just the first."""
+    """Data did not fit a type. `failures` holds everything that is wrong, not just the first.
+
+    Attributes:
+        found: the same as a sequence that may put each of them into words only when it is read.
+    """
 
     def __init__(self, failures: Sequence[Failure]) -> None:
-        self.failures = tuple(failures)
-        super().__init__("; ".join(f"{f.path}: {f.text}" if f.path else f.text for f in self.failures))
+        super().__init__()
+        self.found: Sequence[Failure] = tuple(failures) if isinstance(failures, list) else failures
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """Everything that is wrong."""
+        return tuple(self.found)
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The message, as in every exception."""
+        return (str(self),)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{f.path}: {f.text}" if f.path else f.text for f in self.failures)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.failures,)
@@ -209,12 +236,12 @@ class RollbackError(WinkError):
 
     Attributes:
         causes: one error for each of them, by its name.
-        tool_name: the tool whose call could not be undone, or None where it was no call.
+        tool_name: the tool whose call could not be undone, or None outside a call.
     """
 
     def __init__(self, message: str, *, causes: Mapping[str, BaseException], tool_name: str | None = None) -> None:
         super().__init__(message)
-        self.causes = dict(causes)
+        self.causes: dict[str, BaseException] = dict(causes)
         self.tool_name = tool_name
 
 
@@ -223,7 +250,7 @@ class EndlessRequestsError(WinkError, ValueError):
 
     def __init__(self, message: str, *, results: Sequence[Any] = ()) -> None:
         super().__init__(message)
-        self.results = list(results)
+        self.results: list[Any] = list(results)
 
 
 class LedgerError(WinkError):
@@ -234,7 +261,51 @@ class LedgerError(WinkError):
 
 
 class LeaseLostError(LedgerError):
-    """The call's lease ran out and somebody else holds its row, or settled it; nothing was recorded."""
+    """The call's lease ran out and another process holds its row, or settled it; nothing was recorded."""
+
+
+class RecordError(WinkError):
+    """The run record cannot do its work: locked, full, damaged, out of reach; the message says what to do.
+
+    A call that could not be recorded was undone, and ends the run.
+    """
+
+
+class RunBusyError(RecordError):
+    """Another process has the run; nothing was recorded, and a call that was to be recorded was undone.
+
+    Attributes:
+        owner: which process, as it named itself.
+    """
+
+    def __init__(self, message: str, *, run_id: str = "", owner: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.owner = owner
+
+
+class RunConflictError(RecordError):
+    """The id of the run belongs to another request; nothing was run."""
+
+
+class RunFormatError(RecordError):
+    """A record that cannot be read here, or a value that is not recorded because it could not be read back."""
+
+
+class WorldChangedError(RecordError):
+    """Files are not as the record says; nothing was run.
+
+    Attributes:
+        paths: the files that differ.
+    """
+
+    def __init__(self, message: str, *, paths: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.paths: tuple[str, ...] = tuple(paths)
+
+
+class NotResumableError(RecordError):
+    """The run was recorded, but cannot be continued; the message says why."""
 
 
 class SessionError(WinkError):
@@ -246,7 +317,7 @@ class DispatchError(SessionError):
 
     def __init__(self, message: str, *, causes: Sequence[Exception] = ()) -> None:
         super().__init__(message)
-        self.causes = tuple(causes)
+        self.causes: tuple[Exception, ...] = tuple(causes)
 
 
 class ReducerError(SessionError):
@@ -285,7 +356,7 @@ class ResourceCycleError(ResourceError):
 
     def __init__(self, message: str, *, cycle: Sequence[Any] = ()) -> None:
         super().__init__(message)
-        self.cycle = tuple(cycle)
+        self.cycle: tuple[Any, ...] = tuple(cycle)
 
 
 class ResourceScopeError(ResourceError):
@@ -338,6 +409,7 @@ __all__ = [
     "LeaseLostError",
     "LedgerError",
     "NoEffect",
+    "NotResumableError",
     "NotTextError",
     "ParseError",
     "PathRefusedError",
@@ -348,12 +420,16 @@ __all__ = [
     "PromptValidationError",
     "ProviderError",
     "ReadOnlyError",
+    "RecordError",
     "ReducerError",
     "ResourceCycleError",
     "ResourceError",
     "ResourceScopeError",
     "ResourcesClosedError",
     "RollbackError",
+    "RunBusyError",
+    "RunConflictError",
+    "RunFormatError",
     "SandboxError",
     "SchemaError",
     "SessionBusyError",
@@ -366,4 +442,5 @@ __all__ = [
     "UnboundResourceError",
     "VisibilityExpansionRequired",
     "WinkError",
+    "WorldChangedError",
 ]

@@ -1,7 +1,7 @@
-"""The event loop of plain code: async handlers and resources run on it, and it is kept from one call to the next.
+"""The event loop of synchronous code: async handlers and resources run on it, and it is kept from one call to the next.
 
-A connection pool belongs to the event loop it was first used on. So all that is async in plain code runs on one loop:
-each thread has one, and what runs in our own worker threads uses the loop of the run it belongs to.
+A connection pool belongs to the event loop it was first used on. So synchronous code runs all that is async on one
+loop: each thread has one, and what runs in our own worker threads uses the loop of the run it belongs to.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
-from threading import Lock, RLock, Thread, current_thread
+from threading import Thread, current_thread
 from typing import Any, NoReturn, Protocol, TypeVar, final
 from weakref import WeakSet, finalize
 
-from .interrupts import shielded, wait_until_done
+from .interrupts import Lock, RLock, shielded, wait_until_done
 from .signals import run_loop, shielded_run
 
 T = TypeVar("T")
@@ -27,11 +27,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _GRACE = 3.0
-"""Seconds that tasks get to end when the last run on a loop is over; then the loop is left to them."""
+"""Seconds that tasks get to end when the last run on a loop is over; after that the loop is not used again."""
 
 _home: ContextVar[AbstractEventLoop | None] = ContextVar("weakincentives_home_loop", default=None)
 _given_up: WeakSet[AbstractEventLoop] = WeakSet()
-"""Those on which something will not end, so that nothing else is ever run there."""
+"""Loops on which something does not end, so that nothing else is run there."""
 
 
 class EventLoop(Protocol):
@@ -83,11 +83,11 @@ def is_gone(loop: AbstractEventLoop) -> bool:
 
 async def await_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:
     """Run it on a loop that runs in another thread, and await the result on this one."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(pending), loop))
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(awaited(pending), loop))
 
 
 async def outcome_of(pending: Awaitable[T]) -> Callable[[], T]:
-    """Await it; what it came to, as a function that returns or raises it.
+    """Await it; its outcome, as a function that returns the result or raises the exception.
 
     For tasks that run users' code: asyncio lets KeyboardInterrupt and SystemExit of a task break out of the loop, in
     the middle of all others.
@@ -105,18 +105,19 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
-async def _awaited(pending: Awaitable[T]) -> T:
+async def awaited(pending: Awaitable[T]) -> T:
+    """Any awaitable as a coroutine, which some functions of asyncio require."""
     return await pending
 
 
 @final
 class RunningLoop:
-    """A loop of the user's that runs in another thread, and awaits what runs in this one."""
+    """A loop of the user that runs in another thread, and awaits what runs in this one."""
 
     __slots__ = ("loop",)
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: AbstractEventLoop = loop
 
     def run(self, pending: Awaitable[T], /) -> T:
         """See `EventLoop.run`."""
@@ -137,11 +138,11 @@ def home_loop() -> RunningLoop | None:
 
 @final
 class KeptLoop:
-    """An event loop for code that has none. Safe to use from any thread; made and closed by itself.
+    """An event loop for code that has none. Safe to use from any thread; created when needed, closed when dropped.
 
-    Who waits for something runs the loop meanwhile, in the own thread. When something has to go on without that, a
-    thread of its own takes over until the last user has left: a resource that may have work in the background
-    (`hold`), tasks that a handler left, a second thread that waits. What is left of them then is cancelled.
+    A thread that waits for something runs the loop meanwhile. When work has to continue without such a thread, a
+    thread of the loop's own takes over until the last user has left: for a resource that may have work in the
+    background (`hold`), for tasks that a handler left, for a second thread that waits. Then the tasks are cancelled.
     """
 
     __slots__ = ("__weakref__", "_close", "_driven", "_lock", "_users")
@@ -166,12 +167,12 @@ class KeptLoop:
         return self._current().loop
 
     def enter(self, user: object) -> None:
-        """One user more. It is held weakly: who is dropped without leaving counts as gone."""
+        """Add a user. It is held weakly: a user that is dropped without leaving counts as gone."""
         with self._lock:
             self._users.add(user)
 
     def leave(self, user: object) -> None:
-        """One user less; the last one takes along what still runs on the loop. Waits for that, for a moment."""
+        """Remove a user; with the last one, what runs on the loop is cancelled. Waits at most `_GRACE` seconds."""
         with self._lock:
             self._users.discard(user)
             driven = None if self._users else self._driven
@@ -192,7 +193,7 @@ class KeptLoop:
                 self.give_up(driven.loop)
 
     def give_up(self, loop: AbstractEventLoop) -> None:
-        """Something on the loop will not end: leave it to that, and make another one when it is needed."""
+        """Something on the loop does not end: do not use the loop again, and make another one when it is needed."""
         with self._lock:
             if self._driven is None or self._driven.loop is not loop:
                 return
@@ -212,7 +213,7 @@ class KeptLoop:
 
 @final
 class _Driven:
-    """A loop, and who runs it: nobody, a thread that waits for something on it, or a thread of its own."""
+    """A loop, and what runs it: nothing, a thread that waits for something on it, or a thread of its own."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -236,7 +237,7 @@ class _Driven:
                     self._stop_soon()
 
     def _take(self) -> bool:
-        """One more waits for something on the loop; whether this thread is to run it."""
+        """Count one more waiting thread; whether this thread is to run the loop."""
         while True:
             with self._lock:
                 if not self._stopping:
@@ -257,7 +258,7 @@ class _Driven:
             interrupted = run_loop(self.loop, task)
         except BaseException:
             self.spoiled = True
-            if running_loop() is self.loop:  # it was left in the middle of its own end
+            if running_loop() is self.loop:  # the exception interrupted the loop's own end
                 asyncio._set_running_loop(None)
             task.cancel()
             raise
@@ -273,7 +274,7 @@ class _Driven:
                 self._start_thread()
 
     def clear(self) -> bool:
-        """Cancel what runs on it and end its thread; whether that worked within a moment."""
+        """Cancel what runs on it and end its thread; whether that took less than `_GRACE` seconds."""
         with self._lock:
             self._held = False
             thread = self._thread
@@ -327,7 +328,7 @@ class _Driven:
 
     def _close(self) -> None:
         self._busy = True  # for good
-        if self.loop.is_running():  # as it believes, having been left in the middle of its own end
+        if self.loop.is_running():  # it says so after an exception interrupted its own end
             _never_close(self.loop)
             return
         if running_loop() is None:
@@ -396,7 +397,7 @@ def thread_loop() -> KeptLoop:
 
 
 def run_to_end(pending: Awaitable[T]) -> T:
-    """`asyncio.run` for plain code, on the loop that is kept for this thread; Ctrl-C cancels it."""
+    """`asyncio.run` for synchronous code, on the loop that is kept for this thread; Ctrl-C cancels it."""
     kept, user = thread_loop(), KeptLoop()
     kept.enter(user)
     try:
@@ -412,8 +413,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-__all__ = [
-    "EventLoop", "KeptLoop", "RunningLoop", "await_on", "home_loop", "is_gone", "outcome_of", "run_on", "run_to_end",
-    "running_loop", "thread_loop", "with_home",
-]  # fmt: skip

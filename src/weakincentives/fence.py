@@ -9,14 +9,14 @@ context variable; a fence sets it for writes from threads that a handler started
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from errno import EINTR
-from threading import RLock
 from typing import Any, final
 
 from .errors import ReadOnlyError, StaleCallError
-from .interrupts import Shield, current_shield
+from .interrupts import RLock, Shield, current_shield
 
 Guard = AbstractContextManager[object, None]
 """What a handle enters around each write; entering raises when the write is not allowed."""
@@ -33,11 +33,14 @@ class Owner:
         holder: the savepoint while that is open, and None before and after: dropping it at the end leaves no reference
             cycle behind.
         ended: set when a tool call ended before its handler did: to the locks of what took part in it.
+        only_through_api: whether its writes to files all go through a `Filesystem`, so that no other changes need be
+            looked for; False while that is not known.
     """
 
     around: Owner | None = None
     holder: Any = None
     ended: tuple[Any, ...] = ()
+    only_through_api: bool = False
 
     def inside(self, other: Owner) -> bool:
         """Whether this is `other`, or nested in it."""
@@ -50,10 +53,10 @@ class Owner:
 
 
 _current: ContextVar[Owner | None] = ContextVar("weakincentives_owner", default=None)
-nearest_owner = _current.get
+nearest_owner: Callable[[], Owner | None] = _current.get
 """The owner that this code was started in, even if that has ended; None outside of savepoints."""
-enter_owner = _current.set
-leave_owner = _current.reset
+enter_owner: Callable[[Owner | None], Token[Owner | None]] = _current.set
+leave_owner: Callable[[Token[Owner | None]], None] = _current.reset
 
 
 def current_owner() -> Owner | None:
@@ -68,10 +71,10 @@ def current_owner() -> Owner | None:
 
 
 def check_wanted() -> None:
-    """`StaleCallError` once the call around this code was given up: it timed out, or its deadline passed.
+    """`StaleCallError` once the call around this code was abandoned: it timed out, or its deadline passed.
 
-    For loops whose length a file or a model decides. They would go on in a thread that nobody waits for; and a call is
-    over only when the write under way in it is, see `Fence.close`. In the main thread a noted interrupt ends the loop
+    For loops whose length a file or a model decides. They would continue in a thread that no call waits for; and a call
+    ends only after the write under way in it, see `Fence.close`. In the main thread a noted interrupt ends the loop
     as well, with `InterruptedError`; the interrupt itself follows when our code is done.
     """
     owner = _current.get()
@@ -85,7 +88,7 @@ def check_wanted() -> None:
 
 @final
 class Fence:
-    """Open while its call runs; closed for ever afterwards. Safe to use from any thread.
+    """Open while its call runs, closed afterwards and never opened again. Safe to use from any thread.
 
     Args:
         around: the guard of a call that this one was made in; what that refuses, this one does too.
@@ -114,11 +117,11 @@ class Fence:
                 self._lock.release()
                 if self._around is not None:
                     self._around.__exit__(None, None, None)
-                raise StaleCallError(  # noqa: TRY301 - once more in a function it would cost every write
+                raise StaleCallError(  # noqa: TRY301 - one more function call would slow down every write
                     f"This call is over ({self._reason}), so its handle changes nothing any more. "
                     "Do all work before the handler returns."
                 )
-            self._shield = shield  # whoever holds the lock, through all of its entries
+            self._shield = shield  # of the thread that holds the lock, through all of its entries
             owner = self._owner
             if owner is not None:
                 is_own = _current.get() is owner  # nearly always
@@ -152,6 +155,8 @@ class Fence:
 
     def close(self, reason: str = "it returned") -> None:
         """Refuse all further writes; a write under way is waited for. Closing twice keeps the first reason."""
+        # Under the lock that every write holds: without it, a write that has passed the check would change something
+        # after the undo that follows.
         with self._lock:
             if self._reason is None:
                 self._reason = reason

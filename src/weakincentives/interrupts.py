@@ -13,16 +13,16 @@ statement after a user's function has returned, and as the first of its `except`
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
 from functools import partial
 from inspect import currentframe
 from queue import Empty, SimpleQueue
 from threading import get_ident
 from time import monotonic
 from types import CodeType
-from typing import Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 from weakref import ref
 
 T = TypeVar("T")
@@ -43,11 +43,11 @@ class Shield:
     __slots__ = ("depth", "ident", "noted", "runs", "since", "wake")
 
     def __init__(self, ident: int | None) -> None:
-        self.ident = ident
-        self.depth = 0
+        self.ident: int | None = ident
+        self.depth: int = 0
         self.runs = 0 if ident else 1
         self.noted: list[tuple[int, Handler]] = []
-        self.since = 0.0
+        self.since: float = 0.0
         self.wake: SimpleQueue[Any] | None = None
 
     def deliver(self) -> None:
@@ -115,6 +115,31 @@ class shielded:  # noqa: N801 - used like a function, as `contextlib.suppress` i
             shield.depth -= 1  # the last effect
 
 
+if TYPE_CHECKING or sys.version_info[:2] != (3, 14):
+    from threading import Lock as Lock  # noqa: PLC0414 - other modules import both from here
+    from threading import RLock as RLock  # noqa: PLC0414
+else:
+    # In Python 3.14 `with lock:` is not one step: a signal is looked for after the lock was taken and before the block
+    # is entered, so an exception of the handler leaves it taken for ever. Python 3.13 and 3.15 do not look there.
+
+    class RLock(type(threading.RLock())):
+        """A re-entrant lock that an interrupt does not leave taken; to be used by `with`."""
+
+        def __enter__(self) -> bool:
+            taken: list[bool] = []
+            try:
+                # One step in C: whether the lock was taken is in the list before a signal can be seen.
+                taken.extend(map(self.acquire, (True,)))
+            except BaseException:
+                if taken:
+                    self.release()
+                raise
+            return True
+
+    Lock = RLock
+    """Taking it twice in one thread is not noticed on this version; on the others it is a deadlock."""
+
+
 finalizers: set[CodeType] = set()
 """The code of each `__del__` in which our signal handler notes signals, from its very first instruction on."""
 
@@ -138,19 +163,31 @@ def finalizer(close: Callable[[T], object]) -> Callable[[T], None]:
     return finalize
 
 
-_LOOK = 1.0
+LOOK = 1.0
 """So many seconds at most pass until a signal is seen that came just when a wait began: CPython misses those."""
 
 
+class Ending(Protocol):
+    """What can be waited for: a `Future`, or a `ThreadCall`."""
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Call it when it has ended, or now if it has."""
+        ...
+
+
 def wait_until_done(
-    future: Future[Any],
+    ending: Ending,
     seconds: float | None = None,
     *,
     meanwhile: Callable[[], object] | None = None,
-    period: float = _LOOK,
+    period: float = LOOK,
     deliver: bool = True,
 ) -> bool:
-    """Block until the future is done; False when that takes longer than `seconds`. What it holds is not looked at.
+    """Block until it has ended; False when that takes longer than `seconds`. What it holds is not looked at.
 
     In the main thread a signal ends the wait, and what its handler raises is raised here. Nothing is ever raised inside
     a condition variable, as it may be in `Future.result()`, which leaves locks taken and waiters behind. `meanwhile` is
@@ -165,8 +202,8 @@ def wait_until_done(
         until = None if seconds is None else monotonic() + seconds
         if shield is MAIN:
             shield.wake = wake if deliver else None  # a signal that comes from here on puts an item
-        future.add_done_callback(wake.put)
-        while not future.done():
+        ending.add_done_callback(wake.put)
+        while not ending.done():
             if shield.noted and deliver:
                 shield.deliver()
             left = period if until is None else min(until - monotonic(), period)

@@ -1,6 +1,6 @@
 """Mappings that are never changed: setting a key gives a new one that shares almost everything with the old.
 
-This is what makes snapshots of directories free: whoever holds a mapping keeps seeing exactly those entries.
+This is what makes snapshots of directories free: the holder of a mapping keeps seeing exactly those entries.
 
 A mapping of few entries is a plain dict, which is copied on every change; that is quicker than any tree, and reads
 cost what they cost in a dict. One of many is a tree: lists of 64 places, of which each level looks at six more bits of
@@ -63,14 +63,32 @@ def without_entry(entries: Mapping[K, V], key: K) -> Mapping[K, V]:
 
 def entries_of(items: Mapping[K, V] | Iterable[tuple[K, V]]) -> Mapping[K, V]:
     """A mapping of these entries, for the two functions above; of equal keys the last wins."""
-    if isinstance(items, Tree):
-        return cast("Tree[K, V]", items)
+    if isinstance(items, MapTree):
+        return cast("MapTree[K, V]", items)
     entries: dict[K, V] = dict(items)
-    return entries if len(entries) <= SMALL else Tree(_divided(entries, 0), len(entries))
+    return entries if len(entries) <= SMALL else MapTree(_divided(entries, 0), len(entries))
+
+
+def changed_entries(before: Mapping[K, V], after: Mapping[K, V]) -> list[tuple[K, V | None]]:
+    """The entries of `after` that are new or another object, and with None the keys that are gone.
+
+    For mappings whose values are not None. What two large ones share is skipped without being looked at.
+
+    >>> changed_entries({"a": 1, "b": 2}, {"b": 2, "c": 3})
+    [('c', 3), ('a', None)]
+    """
+    if before is after:
+        return []
+    if isinstance(before, MapTree) and isinstance(after, MapTree):
+        old, new = _different_entries(before.root, after.root)
+    else:
+        old, new = dict(before), dict(after)
+    changed: list[tuple[K, V | None]] = [(key, value) for key, value in new.items() if old.get(key) is not value]
+    return changed + [(key, None) for key in old if key not in new]
 
 
 @final
-class Tree(Mapping[K, V]):
+class MapTree(Mapping[K, V]):
     """Many entries. Made by the functions above. It equals any mapping with equal items.
 
     It is safe to share between threads: nothing that it refers to is changed once it exists. The order of its keys is
@@ -82,6 +100,11 @@ class Tree(Mapping[K, V]):
     def __init__(self, root: _Node, size: int) -> None:
         self._root = root
         self._size = size
+
+    @property
+    def root(self) -> Any:
+        """What it consists of; not to be changed."""
+        return self._root
 
     def __len__(self) -> int:
         return self._size
@@ -117,7 +140,7 @@ class Tree(Mapping[K, V]):
             place = bits >> shift & MASK
         leaf = {**below, key: value}
         node[place] = leaf if len(leaf) <= LEAF else _divided(leaf, shift + BITS)
-        changed: Any = _new(Tree)  # not by __init__: this is the hottest line of large directories
+        changed: Any = _new(MapTree)  # not by __init__: this is the hottest line of large directories
         changed._root = root
         changed._size = self._size + len(leaf) - len(below)
         return changed
@@ -138,7 +161,7 @@ class Tree(Mapping[K, V]):
             node, place = path.pop()
             node[place] = _NO_LEAF
             leaf = any(node)
-        smaller: Tree[K, V] = Tree(root, self._size - 1)
+        smaller: MapTree[K, V] = MapTree(root, self._size - 1)
         return smaller if self._size > SMALL // 2 + 1 else smaller._gathered()
 
     def __iter__(self) -> Iterator[K]:
@@ -153,7 +176,7 @@ class Tree(Mapping[K, V]):
         return self._gathered().values()
 
     def _gathered(self) -> dict[K, V]:
-        """All entries in one dict: whoever asks for them wants most of them, and then that is the quickest way."""
+        """All entries in one dict: a caller of this wants most of them, and then that is the quickest way."""
         found: dict[K, V] = {}
         for leaf in _leaves(self._root):
             found.update(leaf)
@@ -166,7 +189,7 @@ class Tree(Mapping[K, V]):
         return entries_of, (self._gathered(),)
 
     def __repr__(self) -> str:
-        return f"Tree({self._gathered()!r})"
+        return f"MapTree({self._gathered()!r})"
 
 
 def _leaves(node: _Node) -> Iterator[_Leaf]:
@@ -175,6 +198,26 @@ def _leaves(node: _Node) -> Iterator[_Leaf]:
             yield from _leaves(below)
         else:
             yield below
+
+
+def _different_entries(before: Any, after: Any) -> tuple[_Leaf, _Leaf]:
+    """The entries below two nodes of one place, without those of nodes that both have."""
+    if before is after:
+        return {}, {}
+    if type(before) is _NODE and type(after) is _NODE:
+        old: _Leaf = {}
+        new: _Leaf = {}
+        for one, other in zip(before, after, strict=True):
+            if one is not other:
+                of_one, of_other = _different_entries(one, other)
+                old.update(of_one)
+                new.update(of_other)
+        return old, new
+    return _all_entries(before), _all_entries(after)
+
+
+def _all_entries(below: Any) -> _Leaf:
+    return dict(chain.from_iterable(leaf.items() for leaf in _leaves(below))) if type(below) is _NODE else below
 
 
 def _divided(entries: _Leaf, shift: int) -> Any:
@@ -194,6 +237,6 @@ def _divided(entries: _Leaf, shift: int) -> Any:
     return node
 
 
-_new: Any = Tree.__new__
+_new: Any = MapTree.__new__
 
-__all__ = ["SMALL", "Tree", "entries_of", "with_entry", "without_entry"]
+__all__ = ["SMALL", "MapTree", "changed_entries", "entries_of", "with_entry", "without_entry"]

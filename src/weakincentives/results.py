@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 from .errors import SchemaError
 from .serde import dump_json
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 ValueT = TypeVar("ValueT")
@@ -75,13 +75,25 @@ class ToolResult(Generic[ValueT]):
     def render(self) -> str:
         """The message, a line break and the rendered value; only the message when that is empty or excluded.
 
-        Raises whatever the value's own `render()` raises, and `TypeError` when that gives no text.
+        Raises what the value's own `render()` raises, and `TypeError` when that gives no text.
         """
         value = self.value
         if value is None or self.exclude_value_from_context:
             return self.message
         text = value if type(value) is str else render_value(value)
         return f"{self.message}\n{text}" if text else self.message
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def renders_itself(result: ToolResult[Any]) -> bool:
+    """Whether rendering it runs no code but ours, so that it needs no limits.
+
+    >>> renders_itself(ToolResult.ok("text")), renders_itself(ToolResult.ok(["text"]))
+    (True, False)
+    """
+    return type(result.message) is str and (result.exclude_value_from_context or type(result.value) in _PLAIN)
 
 
 def render_value(value: object) -> str:
@@ -96,19 +108,16 @@ def render_value(value: object) -> str:
         return value
     render = getattr(value, "render", None)
     if callable(render) and not isinstance(value, type):
-        return _checked(render(), value)
+        text = render()
+        if not isinstance(text, str):
+            raise TypeError(f"{type(value).__name__}.render() must return a str, got {type(text).__name__}.")
+        return text
     if is_dataclass(value):
         _warn_once(type(value))
     elif isinstance(value, Sequence | AbstractSet) and not isinstance(value, bytes | bytearray | memoryview):
         items = cast(Sequence[object] | AbstractSet[object], value)
         return "\n".join(render_value(item) for item in items)
     return _as_json(cast(object, value))
-
-
-def _checked(text: object, value: object) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"{type(value).__name__}.render() must return a str, got {type(text).__name__}.")
-    return text
 
 
 def _as_json(value: object) -> str:
@@ -133,4 +142,4 @@ def _warn_once(cls: type) -> None:
         logger.warning("%s has no render(), so the model reads JSON. Add one to choose the text.", name)
 
 
-__all__ = ["ToolRenderableResult", "ToolResult", "render_value"]
+__all__ = ["ToolRenderableResult", "ToolResult"]

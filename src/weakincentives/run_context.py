@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Self
 from uuid import uuid4
 
 from .clock import SYSTEM_CLOCK, Clock
+from .interrupts import Lock
 
 
 def _new_id() -> str:
@@ -17,7 +17,11 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """Correlation ids of one run; they reach handlers, events and logs unchanged."""
+    """Correlation ids of one run; they reach handlers, events and logs unchanged.
+
+    `attempt` counts from 1: a batch counts each time that it tries a request again, and a run on record each process
+    that goes on with it.
+    """
 
     run_id: str = field(default_factory=_new_id)
     request_id: str = field(default_factory=_new_id)

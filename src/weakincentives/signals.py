@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from itertools import compress
 from threading import get_ident
 from time import monotonic
 from typing import Any, TypeVar, final
 
-from .interrupts import MAIN, Handler, Shield, current_shield, finalizers
+from .interrupts import MAIN, OTHER, Handler, Shield, current_shield, finalizers
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class SignalHandler:
     __slots__ = ("previous",)
 
     def __init__(self, previous: Handler) -> None:
-        self.previous = previous
+        self.previous: Handler = previous
 
     def __call__(self, signum: int, frame: Any) -> None:
         """What the interpreter calls, in the main thread."""
@@ -45,6 +46,7 @@ class SignalHandler:
             shield.noted = [item for item in shield.noted if item[0] != signum]
             self.previous(signum, frame)
         else:
+            # Deferred: raised here it would leave a lock taken, an event unrecorded or half a file written.
             if not shield.noted:
                 shield.since = monotonic()
             shield.noted.append((signum, self.previous))
@@ -63,21 +65,22 @@ with suppress(ImportError):  # `signal.signal` converts to enumerations, which t
 _get: Callable[[int], Any] = _signal.getsignal
 _set: Callable[[int, Any], Any] = _signal.signal
 _SIGINT = int(signal.SIGINT)
+_NUMBERS = tuple(number for number in range(1, signal.NSIG) if number != _SIGINT)
 _in_front = SignalHandler(signal.default_int_handler)
 """The one that stands, or stood last, in front of SIGINT's handler."""
 _others: tuple[int, ...] = ()
-"""The other signals that had a handler when somebody last looked at all of them."""
+"""The other signals that had a handler when they were last looked for."""
 _left_elsewhere: list[None] = []
 """One item for each run that was closed in another thread than the main one, or dropped without being closed."""
 
-leave_elsewhere = partial(_left_elsewhere.append, None)
+leave_elsewhere: partial[None] = partial(_left_elsewhere.append, None)
 """Count a run as closed; the next one removes our handlers if it was the last. C code: safe in a weakref callback."""
 
 
 def find_handlers() -> None:
     """Look which signals have a handler in Python; `install` cares for these, and always for SIGINT."""
     global _others  # noqa: PLW0603 - signal handlers belong to the process
-    _others = tuple(number for number in range(1, signal.NSIG) if number != _SIGINT and callable(_get(number)))
+    _others = tuple(compress(_NUMBERS, map(callable, map(_get, _NUMBERS))))
 
 
 def install() -> bool:
@@ -127,16 +130,16 @@ def _new_in_front(current: Handler) -> SignalHandler:
 
 
 def stand_aside() -> None:
-    """Put the handlers back; where somebody else's is the current one, it stays."""
+    """Restore the users' handlers; one that a user has installed since stays."""
     try:
         if _others:
-            _put_back_others()
+            _restore_others()
     finally:
         if _get(_SIGINT) is _in_front:
             _set(_SIGINT, _in_front.previous)
 
 
-def _put_back_others() -> None:
+def _restore_others() -> None:
     raised = None
     for number in _others:
         try:
@@ -153,7 +156,7 @@ def _put_back_others() -> None:
 class shielded_run:  # noqa: N801 - as `shielded`
     """`with shielded_run(installed): ...`: as `shielded`, and with our signal handlers installed.
 
-    `installed` says that the run around it has installed them; then only those are replaced that somebody else has
+    `installed` says that the run around it has installed them; then only those are replaced that a user has
     changed since.
     """
 
@@ -163,7 +166,7 @@ class shielded_run:  # noqa: N801 - as `shielded`
         self._install = not installed
 
     def __enter__(self) -> None:
-        shield = self._shield = current_shield()
+        shield = self._shield = MAIN if get_ident() == MAIN.ident else OTHER
         shield.depth += 1
         try:
             if self._install:

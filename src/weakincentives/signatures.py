@@ -49,7 +49,7 @@ if sys.version_info >= (3, 14):
         return isinstance(hint, ForwardRef) or any(map(_is_unknown, get_args(hint)))
 
 else:
-    signature_of = inspect.signature
+    signature_of: Callable[..., inspect.Signature] = inspect.signature
 
     def annotations_of(annotated: Any) -> dict[str, Any]:
         """The annotations of a function or class itself; the text of each that was quoted. Empty for what has none."""
@@ -57,6 +57,3 @@ else:
             return inspect.get_annotations(annotated)
         except TypeError:
             return {}
-
-
-__all__ = ["annotations_of", "signature_of"]

@@ -9,12 +9,11 @@ SnapshotT = TypeVar("SnapshotT")
 
 @runtime_checkable
 class Snapshotable(Protocol[SnapshotT]):
-    """Something whose state can be taken back.
+    """Something whose state can be restored.
 
     `snapshot()` must be cheap: one is taken for every tool call. `restore(s)` brings back exactly the state at
-    `snapshot()`, any number of times; it must leave the object usable even when it raises. A class may
-    also have `release(s)`: it says that `s` will not be restored again, so whatever is kept for it may go; releasing
-    twice does nothing.
+    `snapshot()`, any number of times; it must leave the object usable even when it raises. A class may also be a
+    `ReleasingSnapshotable` or a `ReportingSnapshotable`; the engine looks for that once, when a call has ended.
     """
 
     def snapshot(self) -> SnapshotT:
@@ -22,7 +21,25 @@ class Snapshotable(Protocol[SnapshotT]):
         ...
 
     def restore(self, snapshot: SnapshotT, /) -> None:
-        """Bring the remembered state back."""
+        """Restore the remembered state."""
+        ...
+
+
+@runtime_checkable
+class ReleasingSnapshotable(Snapshotable[SnapshotT], Protocol[SnapshotT]):
+    """One that keeps something for each snapshot, and wants to know when it may drop that."""
+
+    def release(self, snapshot: SnapshotT, /) -> None:
+        """The snapshot will not be restored again; releasing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class ReportingSnapshotable(Snapshotable[SnapshotT], Protocol[SnapshotT]):
+    """One that can say what a call changed, for the call's event and for the text that the model reads."""
+
+    def changes(self, since: SnapshotT, /) -> object:
+        """What differs from the snapshot: a `FileChanges`, or something else that the engine leaves out."""
         ...
 
 
@@ -31,7 +48,7 @@ class Closeable(Protocol):
     """A resource with something to clean up."""
 
     def close(self) -> None:
-        """Clean up; called once, by whoever built it."""
+        """Clean up; called once, by the context that built it."""
         ...
 
 
@@ -42,6 +59,3 @@ class PostConstruct(Protocol):
     def post_construct(self) -> None:
         """Called once, right after the provider returned."""
         ...
-
-
-__all__ = ["Closeable", "PostConstruct", "Snapshotable"]

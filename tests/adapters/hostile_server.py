@@ -27,8 +27,8 @@ from tests.adapters.loopback import WIRES, spoken
 PAUSE = 0.05
 """Between two bytes of a slow answer: far less than any timeout of a single read."""
 
-TICKS = 600
-"""So often it comes: for 30 seconds, so that a test without a limit fails instead of hanging."""
+TICKS = 3_600
+"""So often it comes: for three minutes, so that a test without a limit fails instead of hanging."""
 
 Pieces = Iterator[bytes]
 

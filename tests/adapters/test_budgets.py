@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weakincentives.adapters import ProviderAdapter, ToolExecutor
+from weakincentives.adapters import ToolExecutor, TurnAdapter
 from weakincentives.budget import Budget, BudgetTracker, TokenUsage
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import BudgetExceededError, PromptEvaluationError
@@ -30,11 +30,11 @@ def wide() -> Budget:
     return Budget(max_total_tokens=1000)
 
 
-def blocking(adapter: ProviderAdapter, *args: Any, **options: Any) -> Any:
+def blocking(adapter: TurnAdapter, *args: Any, **options: Any) -> Any:
     return adapter.evaluate(*args, **options)
 
 
-def awaiting(adapter: ProviderAdapter, *args: Any, **options: Any) -> Any:
+def awaiting(adapter: TurnAdapter, *args: Any, **options: Any) -> Any:
     return asyncio.run(adapter.aevaluate(*args, **options))
 
 

@@ -17,10 +17,10 @@ from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
 from weakincentives.budget import Budget, TokenUsage
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
-from weakincentives.loop.adapter import ProviderAdapter
-from weakincentives.loop.history import history_of
+from weakincentives.loop.adapter import Adapter
+from weakincentives.loop.response import history_of
 from weakincentives.runtime import PromptExecuted, PromptRendered, ToolInvoked
-from weakincentives.testing.adapter_contract import AdapterContract, Workshop, answers, assert_no_orphans
+from weakincentives.testing.adapter_contract import AdapterContract, Verdict, Workshop, answers, assert_no_orphans
 from weakincentives.testing.scripted import Call, call, say
 
 pytestmark = pytest.mark.slow  # a program of 200 MB
@@ -43,7 +43,7 @@ class TestClaude(AdapterContract):
         if self.server is not None:
             self.server.close()
 
-    def make(self, *turns: Any, **options: Any) -> ProviderAdapter:
+    def make(self, *turns: Any, **options: Any) -> Adapter:
         self.server = LoopbackServer(*[_renamed(turn) for turn in turns])
         env = {
             "ANTHROPIC_BASE_URL": self.server.url,
@@ -53,7 +53,7 @@ class TestClaude(AdapterContract):
         }
         return ClaudeAgentSDKAdapter("claude-sonnet-4-5", env=env, **options)
 
-    def check_script(self, shop: Workshop, response: Any, adapter: ProviderAdapter) -> None:
+    def check_script(self, shop: Workshop, response: Any, adapter: Adapter) -> None:
         """The same end; only what Claude Code refuses by itself is refused in its own words."""
         assert (response.text, response.stop_reason, response.turns) == ("All is done.", "end_turn", 5)
         assert shop.outcomes == self.OUTCOMES
@@ -66,7 +66,7 @@ class TestClaude(AdapterContract):
             "It did not work.",
             "Internal error: no such shelf",
         ]
-        assert replies[2][1].rstrip().endswith("Nothing was changed: 1 file and the note were restored.")
+        assert replies[2][1].rstrip().endswith("Rolled back: 1 file and the Note state. Nothing was changed.")
         assert [is_error for _, _, is_error in replies[:4]] == [False, False, False, True]
         assert len({call_id for call_id, _, _ in replies}) == 10
         assert_no_orphans(response.history)
@@ -141,11 +141,34 @@ class TestClaude(AdapterContract):
         assert shop.outcomes == [("write", "succeeded"), ("open_sections", "expanded"), ("dig", "succeeded")]
         opened = [text for _, text, _ in answers(response.history) if text.startswith("Opened: manual")]
         assert "Dig with care." in opened[0]
-        assert shop.session[PromptRendered].count() == 2
+        self.check_opened(shop)
         assert_no_orphans(response.history)
 
+    def test_a_refusal_to_give_a_typed_answer_ends_at_once(self) -> None:
+        """Claude Code itself tries a refused request once more; then it is over, and we ask for nothing."""
+        shop = Workshop(Verdict)
+        adapter = self.make(*[say("I would rather not.", stop_reason="refusal")] * 2)
+        with pytest.raises(PromptEvaluationError, match="The model declined to answer") as caught:
+            adapter.evaluate(shop.prompt, shop.session)
+        assert caught.value.phase == "response"
+        assert shop.session[PromptExecuted].count() == 1
+        self.finish(adapter)
+
+    def test_a_refusal_is_an_answer_where_no_type_is_declared(self) -> None:
+        """As with every other adapter: the response says so."""
+        shop = Workshop()
+        adapter = self.make(*[say("I would rather not.", stop_reason="refusal")] * 2)
+        assert adapter.evaluate(shop.prompt, shop.session).stop_reason == "refusal"
+
+    def test_a_truncated_typed_answer_is_asked_for_in_fewer_words(self) -> None:
+        """Claude Code has the model go on where it was cut, so there is nothing for us to ask for."""
+        shop = Workshop(Verdict)
+        adapter = self.make(say('{"passed": tr', stop_reason="max_tokens"), say('{"passed": true}'))
+        assert adapter.evaluate(shop.prompt, shop.session).output == Verdict(True)
+        self.finish(adapter)
+
     def test_manual_mode_goes_step_by_step(self) -> None:
-        """There is none, since no turn is ours to hand out; whoever asks for it is told so at once."""
+        """There is none, since no turn is ours to hand out; asking for it is refused at once."""
         with pytest.raises(ValueError, match="no manual mode: Claude Code runs the loop"):
             self.make(say("Never."), manual=True)
         assert self.server is not None
@@ -154,7 +177,7 @@ class TestClaude(AdapterContract):
         with pytest.raises(ValueError, match="tool_results= belongs to manual mode"):
             adapter.evaluate(shop.prompt, shop.session, tool_results=[])
 
-    def finish(self, adapter: ProviderAdapter) -> None:
+    def finish(self, adapter: Adapter) -> None:
         assert self.server is not None
         self.server.assert_complete()
 

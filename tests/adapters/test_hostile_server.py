@@ -21,9 +21,9 @@ from weakincentives.adapters import History, RequestFailed, Throttle, UserMessag
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
+from weakincentives.adapters.sdk_clients import Guard, unpacker
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
-from weakincentives.loop.request_limits import Guard, unpacker
 from weakincentives.prompt import ToolInvoked
 from weakincentives.testing import ScriptedAdapter, call, say
 from weakincentives.testing.adapter_contract import Workshop
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 
 SECONDS = 0.6
 """What a request may take here."""
-PATIENCE = 20.0
+PATIENCE = 120.0
 """What a test may take on a busy machine. The attacks last longer."""
 LONGER = (1.5, 5.0, 15.0)
 """The times of a request of which the first must be answered: on a busy machine the shorter ones may be over before."""
@@ -137,7 +137,7 @@ def test_a_packed_answer_has_the_same_size(wire: str, mode: str, streaming: bool
 @both_modes
 @both_ways
 def test_a_packed_answer_is_unpacked(wire: str, mode: str, streaming: bool) -> None:
-    """A server that packs without being asked is understood; a way of packing that nobody asked for is not."""
+    """A server that packs without being asked is understood; a way of packing that was not asked for is not."""
     with HostileServer(attacks.packed(say("Packed."))) as server:
         adapter = attacked(wire, server.url, request_timeout=PATIENCE)
         assert run(adapter, mode, streaming).text == "Packed."

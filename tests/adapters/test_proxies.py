@@ -15,7 +15,7 @@ from weakincentives.testing import say
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
 
 ELSEWHERE = "http://model.invalid"
-"""A server that nobody but the proxy could know."""
+"""A server that only the proxy could know."""
 
 
 def silent_tunnel(request: Request) -> Pieces:

@@ -178,6 +178,7 @@ def order_prompt() -> Prompt[Any]:
     return Prompt(PromptTemplate[Order](ns="strict", key="desk", sections=[section]))
 
 
+@pytest.mark.slow  # a server and the real clients
 @pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
 def test_schema_descriptions_and_examples_reach_the_service(wire: str) -> None:
     """The request holds the schema, the parameter's description and the example; nulls come back as defaults."""
@@ -199,6 +200,7 @@ def test_schema_descriptions_and_examples_reach_the_service(wire: str) -> None:
     assert tool.get("strict", False) is (wire != "messages")
 
 
+@pytest.mark.slow  # a server and the real client
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_strictness_can_be_left_out(api: Any) -> None:
     """For servers that do not know it."""

@@ -11,7 +11,7 @@ from tests.adapters.loopback import LoopbackServer
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.adapters.sdk_adapter import SdkAdapter
-from weakincentives.loop.throttle import Throttle
+from weakincentives.loop.request import Throttle
 
 
 class Connected(NamedTuple):

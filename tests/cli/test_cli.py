@@ -26,6 +26,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 SCRIPT = "import sys; from weakincentives.cli import main; sys.exit(main())"  # what the installed `wink` does
 
 
+@pytest.mark.slow  # programs
 @pytest.mark.parametrize("start", [["-c", SCRIPT], ["-m", "weakincentives"]], ids=["wink", "python -m"])
 def test_the_command_and_the_module_are_the_same(start: list[str]) -> None:
     """`wink --version` and `python -m weakincentives --version` say the same, and exit codes reach the shell."""
@@ -66,10 +67,21 @@ def test_the_documentation_lists_every_command() -> None:
         for option in options:
             assert option == "--help" or re.search(rf"[` ]{option}[` ]", text), f"{command} {option}"
     for command in re.findall(r"`(wink(?: [a-z][a-z0-9-]*)*)", text):
-        known = command.split()[:3] if command.split()[1:2] != ["demo"] else command.split()[:2]
-        assert " ".join(known) in commands, command
+        assert " ".join(command.split()[:3]) in commands, command
     every = {option for options in commands.values() for option in options}
     assert {*re.findall(r"`(--[a-z][a-z-]+)", text)} <= every
+
+
+def test_no_page_names_a_command_that_does_not_exist() -> None:
+    """In any page, `wink` is followed by a command, and by one of its actions where it has some."""
+    commands = dict(_commands(build_parser(), "wink"))
+    root = Path(__file__).parents[2]
+    found: set[str] = set()
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")):
+        if page.name != "CHANGELOG.md":  # which names what was removed
+            found.update(re.findall(r"(?:^|`)(wink(?: [a-z][a-z0-9-]*(?![\w.:-]))+)", page.read_text(), re.MULTILINE))
+    assert "wink ledger list" in found
+    assert {" ".join(command.split()[:3]) for command in found} <= set(commands)
 
 
 def test_help_has_no_colours(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_an_evaluation_that_ends_without_an_answer_exits_with_1(
     file.write_text(Path(AGENTS).read_text() + "\nSCRIPT = [RuntimeError('the line is dead')]\n")
     code, out, err = wink(capsys, "run", f"{file}:plain", "--model", "scripted")
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1].startswith("wink run: scripted could not be asked. RuntimeError: the line is dead")
+    assert err.splitlines()[-1].startswith("wink run: Request to scripted failed. RuntimeError: the line is dead")
     assert "Traceback" not in err
 
 
@@ -460,18 +460,18 @@ def test_check_names_the_example_that_ended_a_story(capsys: pytest.CaptureFixtur
 
 
 def test_check_blames_no_example_for_what_all_left(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """When a story cannot be taken back its examples keep their verdicts, and the section is named."""
+    """When a story cannot be undone its examples keep their results, and the section is named."""
     agent = tmp_path / "agent.py"
     agent.write_text(f"{Path(AGENTS).read_text()}\n{STORY}")
     code, out, _ = wink(capsys, "check", f"{agent}:stuck")
     assert code == 1, out
     assert "ok      first: example 'Begin'" in out
     assert "ok      last: example 'Go on'" in out
-    assert "WRONG   last: the examples of section 's' could not be taken back: " in out
+    assert "WRONG   last: the examples of section 's' could not be undone: " in out
 
 
 def test_check_tells_of_a_story_that_cannot_begin(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """When nothing could be taken back no example is run: the first is wrong, those after it are told as not run."""
+    """When nothing could be undone no example is run: the first is wrong, those after it are told as not run."""
     agent = tmp_path / "agent.py"
     agent.write_text(f"{Path(AGENTS).read_text()}\n{STORY}")
     code, out, _ = wink(capsys, "check", f"{agent}:unkept")

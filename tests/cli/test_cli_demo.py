@@ -5,23 +5,51 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.loopback import LoopbackServer
 from tests.conftest import needs
 
-from weakincentives._demo import script as demo_script
-from weakincentives._demo.play import play
+from weakincentives._demo.play import play, scripted_model
 from weakincentives._demo.project import BROKEN, files_in, repaired
-from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.cli import main
 from weakincentives.testing import ScriptedAdapter, call, say
 
 pytestmark = pytest.mark.slow  # programs and containers
+
+
+@pytest.fixture(autouse=True)
+def _temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """The record of a demonstration is left among the temporary files: here in a folder of the test."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_the_demo_is_on_record_and_says_how_to_look_at_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The commands that it prints work as they stand, and nothing else is left behind; as JSON it leaves nothing."""
+    assert main(["demo", "--json"]) == 0
+    assert list((tmp_path / "tmp").iterdir()) == []
+    capsys.readouterr()
+    assert main(["demo", "--plain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("  wink ") and "runs.db" in line]
+    outputs: list[str] = []
+    for command in commands:
+        assert main(command[1:]) == 0
+        outputs.append(capsys.readouterr().out)
+    whole, step, diff = outputs
+    assert whole.endswith("Run demo: done.\n")
+    assert "Rolled back: 2 files. Nothing was changed." in step
+    assert "changed shop/cart.py" in diff
+    (folder,) = (tmp_path / "tmp").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in folder.iterdir()) == ["runs.db", "runs.db-owners"]
 
 
 def test_the_demo_ends_as_it_should(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +59,7 @@ def test_the_demo_ends_as_it_should(capsys: pytest.CaptureFixture[str]) -> None:
     assert "REFUSED  write_file(path=shop/discounts.py" in out
     assert "Cannot write to shop/discounts.py without reading it first" in out
     assert "UNDONE   patch_and_test(edits=[3])  [undone: shop/cart.py, shop/discounts.py]" in out
-    assert "Nothing was changed: 2 files were restored." in out
+    assert "Rolled back: 2 files. Nothing was changed." in out
     assert "ok    the tests pass now: 4 tests passed." in out
     assert "ok    the plan is completed" in out
     assert "WRONG" not in out
@@ -54,10 +82,12 @@ def test_the_demo_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_demo_leaves_the_project_repaired(tmp_path: Path) -> None:
     """In a folder that is kept, exactly the repaired project is left, and no journal beside it."""
-    played = play(None, lambda _: None, tmp_path)
+    place = tmp_path / "place"
+    place.mkdir()
+    played = play(None, lambda _: None, place)
     assert played.ok
-    assert files_in(tmp_path / "tea-shop") == repaired()
-    assert [path.name for path in tmp_path.iterdir()] == ["tea-shop"]
+    assert files_in(place / "tea-shop") == repaired()
+    assert [path.name for path in place.iterdir()] == ["tea-shop"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +131,7 @@ def test_a_demo_that_goes_wrong_exits_with_1(
 
 def test_the_script_is_not_sound_by_chance() -> None:
     """The script is ten turns long and the project is broken at the beginning."""
-    assert len(demo_script.scripted_model()._turns) == 10
+    assert len(scripted_model()._turns) == 10
     assert files_differ(BROKEN, repaired()) == {"CHANGELOG.md", "shop/cart.py", "shop/discounts.py"}
 
 
@@ -109,43 +139,16 @@ def files_differ(one: dict[str, str], other: dict[str, str]) -> set[str]:
     return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
 
 
-def test_the_older_demonstrations_are_still_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """`wink demo arguments` and `wink demo deployment` show what they did."""
-    assert main(["demo", "arguments"]) == 0
-    out = capsys.readouterr().out
-    assert """| {"error": "Invalid parameters for tool 'search_files'", "details": {"limit": "Expected""" in out
-    assert "did you mean 'limit'?" in out
-    assert main(["demo", "deployment"]) == 0
-    assert "You deploy billing." in capsys.readouterr().out
-
-
-def test_the_demo_of_arguments_shows_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    """Name, description and schema of the tool, and every answer, are those that a server gets, to the letter."""
-    from weakincentives._demo.arguments import BAD, GOOD, TOOL
-    from weakincentives.prompt import MarkdownSection, Prompt
-    from weakincentives.runtime import Session
-    from weakincentives.testing.scripted import Call
-
-    assert main(["demo", "arguments"]) == 0
-    out = capsys.readouterr().out
-    calls = [Call("search_files", text) for text in (*GOOD, *(text for _, text in BAD))]
-    prompt = Prompt[Any](name="demo", sections=[MarkdownSection(title="S", template="", tools=[TOOL])])
-    with (
-        LoopbackServer(*calls, say("Done.")) as server,
-        OpenAIAdapter("m", base_url=f"{server.url}/v1", strict=False) as adapter,
-    ):
-        adapter.evaluate(prompt, Session())
-    (tool,) = server.received[0].body["tools"]
-    assert f"  name: {tool['function']['name']}\n  description: {tool['function']['description']}\n" in out
-    schema = json.dumps(tool["function"]["parameters"], indent=2).replace("\n", "\n    ")
-    assert schema in out
-    answers = [message["content"] for message in server.received[-1].body["messages"] if message["role"] == "tool"]
-    assert len(answers) == len(calls)
-    blocks = out.split("\n\n")
-    for made, answer in zip(calls, answers, strict=True):
-        shown = "".join(f"\n    | {line}" for line in answer.split("\n"))
-        (block,) = [block for block in blocks if block.endswith(shown) and block.startswith(f"  {made.arguments}")]
-        assert block.partition("\n")[2] == shown.lstrip("\n")
+def test_the_trace_is_plain_where_rich_is_missing() -> None:
+    """Colours are an extra: without it, the demonstration is told in plain lines, also where colours are asked for."""
+    code = (
+        "import sys; sys.modules['rich.console'] = None; from weakincentives.cli import main; sys.exit(main(['demo']))"
+    )
+    environment = {**os.environ, "FORCE_COLOR": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "ok    the plan is completed" in done.stdout
+    assert done.stdout.isascii()
 
 
 def test_the_picture_is_the_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +193,7 @@ def test_the_demo_with_a_providers_real_client(
     needs(package, present=present, install=f"pip install 'weakincentives[{package}]'")
     from tests.adapters.loopback import LoopbackServer
 
-    with LoopbackServer(*demo_script.scripted_model()._turns) as server:
+    with LoopbackServer(*scripted_model()._turns) as server:
         monkeypatch.setenv(f"{variable}_API_KEY", "none")
         monkeypatch.setenv(f"{variable}_BASE_URL", f"{server.url}{path}")
         assert main(["demo", "--plain", "--model", f"{package}:some-model"]) == 0
@@ -221,5 +224,5 @@ def test_the_errand_for_small_models(monkeypatch: pytest.MonkeyPatch, capsys: py
         assert "WRONG" not in out
         assert "a small model runs an errand" in out
         if adapter is calm:
-            assert "UNDONE   add_item(name=milk)  [undone: the item]" in out
+            assert "UNDONE   add_item(name=milk)  [undone: the Item state]" in out
             assert "put there: milk" in out

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.cli.machine import EXTRAS, extras
+from weakincentives.cli.commands.doctor import EXTRAS, extras
 
 pytestmark = pytest.mark.slow  # a process for each test
 

@@ -141,11 +141,11 @@ def test_a_missing_podman_is_named(programs: Programs, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("name", ["--privileged", "", "a b", "Big", "x" * 300])
 def test_a_wrong_name_is_wrong_use(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A name that podman would take for an option, or for none, never reaches it."""
-    with pytest.raises(ValueError, match="no name for an image"):
+    with pytest.raises(ValueError, match="not a name for an image"):
         build_image(name)
     if name:
         assert main(["sandbox", "image", f"--name={name}"]) == 2
-        assert "no name for an image" in capsys.readouterr().err
+        assert "not a name for an image" in capsys.readouterr().err
 
 
 def test_an_unknown_source_is_refused() -> None:

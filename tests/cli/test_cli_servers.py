@@ -22,6 +22,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow  # a server and the real client
 @pytest.mark.parametrize("how", ["flag", "environment"])
 def test_an_openai_compatible_server_needs_an_address_and_no_key(
     how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -44,6 +45,7 @@ def test_an_openai_compatible_server_needs_an_address_and_no_key(
     assert "add(x=4)" in err
 
 
+@pytest.mark.slow  # a server and the real client
 def test_the_flag_counts_before_the_environment(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +56,7 @@ def test_the_flag_counts_before_the_environment(
     assert capsys.readouterr().out == "Hello!\n"
 
 
+@pytest.mark.slow  # a server and the real client
 def test_a_server_that_speaks_messages(capsys: pytest.CaptureFixture[str]) -> None:
     """`anthropic:NAME` takes an address as well."""
     with LoopbackServer(say("Hello!")) as server:
@@ -62,6 +65,7 @@ def test_a_server_that_speaks_messages(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == "Hello!\n"
 
 
+@pytest.mark.slow  # a server and the real client
 def test_the_demo_takes_an_address(capsys: pytest.CaptureFixture[str]) -> None:
     """A model that does nothing does not pass, but it was asked."""
     with LoopbackServer(say("I did nothing.")) as server:
@@ -70,6 +74,7 @@ def test_the_demo_takes_an_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert "I did nothing." in capsys.readouterr().out
 
 
+@pytest.mark.slow  # loads the real client
 def test_the_adapter_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address in the environment means Chat Completions; what is given in code counts before it."""
     assert OpenAIAdapter("m").api == "responses"
@@ -99,6 +104,7 @@ def test_an_address_that_is_of_no_use_is_wrong_use(
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.slow  # a server and the real client
 def test_json_traces_are_json_with_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     """Text comes in pieces here; every line is an object all the same."""
     with LoopbackServer(call("add", x=4), say("Hello, Ada!")) as server:

@@ -17,8 +17,9 @@ import pytest
 
 from weakincentives.adapters import CallFinished, CallStarted, Retrying, SectionsOpened, TextDelta, TurnStarted
 from weakincentives.budget import TokenUsage
+from weakincentives.cli.commands.run import make_trace
 from weakincentives.cli.main import _run, main  # pyright: ignore[reportPrivateUsage]
-from weakincentives.cli.rich_trace import RichTrace, make_trace
+from weakincentives.cli.rich_trace import RichTrace
 from weakincentives.cli.trace import JsonTrace, PlainTrace, Trace
 from weakincentives.filesystem import FileChanges
 from weakincentives.prompt.changes import Changes

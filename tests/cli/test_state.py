@@ -12,7 +12,7 @@ from tests.filesystem.crash import build, keep_vault, picture
 from tests.filesystem.planted import Case
 
 from weakincentives.cli import main
-from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import disk_root as disk
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
 
 
@@ -24,7 +24,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 class Terminal(io.StringIO):
-    """Somebody who types that."""
+    """A person who types that."""
 
     def isatty(self) -> bool:
         return True

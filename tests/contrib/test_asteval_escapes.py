@@ -1,7 +1,8 @@
-"""The calculator survives everything that tries to get out of it, also if asteval itself kept nobody in."""
+"""The calculator survives everything that tries to get out of it, also if asteval itself confined nothing."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -37,30 +38,31 @@ class TestWithLimitsOnly(EvalEscapes):
 
 RAW = '''
 
-def evaluate(code, inputs, ask, *, output, recursion, value):
-    """All of Python, as if asteval kept nobody in."""
-    import sys
-    printed, files = Printed(output), Files(ask)
-    names = {"open": files.open, "print": printed.print, "__name__": "__main__", **inputs}
+def _run(self):
+    """All of Python, as if asteval held nothing back."""
+    printed, files = PrintedText(int(self._limits.output)), OpenFiles(self.files, self._limits)
+    names = {"open": files.open, "print": printed.print, "__name__": "__main__", **self._inputs}
     result, error = None, None
     sys.stdout = sys.stderr = printed
     sys.setrecursionlimit(1000)
     try:
-        tree = ast.parse(code)
+        tree = ast.parse(self._code)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         exec(compile(tree, "code", "exec"), names)
         if last is not None:
             result = eval(compile(ast.Expression(last.value), "code", "eval"), names)
-        files.flush()
     except BaseException as failure:
         error = f"{type(failure).__name__}: {failure}"[:4000]
     packed = None
     if error is None:
         try:
-            packed = pack(result, value)
+            packed = Encoder(self._room).encode(result)
         except TooBigError as problem:
             error = str(problem)
-    return Outcome(packed, printed.text(), printed.truncated, error)
+    return {"value": packed, "stdout": printed.text(), "truncated": printed.truncated, "error": error}
+
+
+CodeRun.run = _run
 '''
 
 
@@ -85,38 +87,41 @@ SYSTEM_CALLS = [
 ]
 
 FIND_CHANNEL = """
-import gc, socket, sys
-frames = sys.modules["wink_worker.frames"]
-channel = [o for o in gc.get_objects() if type(o) is socket.socket and o.fileno() >= 0][-1]
+import os, sys
+wire = sys.modules["weakincentives.contrib.code.wire"]
+channel = sys.modules["weakincentives.contrib.asteval.worker.main"].CHANNEL
 """
 
 WRONG_ANSWERS = [
     "import sys\nprint(sys._getframe())",
-    "channel.sendall(b'\\xff\\xff\\xff\\xff')",
-    "channel.sendall(b'\\0\\0\\0\\x02[]')",
-    "channel.sendall(b'\\0\\0\\0\\x02{}')",
-    "channel.sendall(b'\\0\\0\\0\\x01{')",
-    "channel.sendall(b'\\0\\0\\0\\x07garbage')",
-    "data = b'[' * 100000\nchannel.sendall(len(data).to_bytes(4, 'big') + data)",
-    "frames.send(channel, {'do': 'delete', 'path': 'x', 'data': ''})",
-    "frames.send(channel, {'do': 'read', 'path': 7, 'data': ''})",
-    "frames.send(channel, {'do': 'read', 'path': 'x', 'data': '%%'})",
-    "frames.send(channel, {'do': 'read'})",
-    "frames.send(channel, {'result': True})",
-    "frames.send(channel, {'result': True, 'stdout': 7, 'error': None, 'value': None})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': [], 'value': None})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': {'int': 'x'}})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': {'os': 'x'}})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': {'set': [[]]}})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': {'bytes': '%'}})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': {'a': 1, 'b': 2}})",
-    "x = 1\nfor n in range(500): x = [x]\nframes.send(channel, {'result': 1, 'stdout': '', 'value': x})",
+    "os.write(channel, b'\\xff\\xff\\xff\\xff')",
+    "os.write(channel, b'\\0\\0\\0\\x02[]')",
+    "os.write(channel, b'\\0\\0\\0\\x02{}')",
+    "os.write(channel, b'\\0\\0\\0\\x01{')",
+    "os.write(channel, b'\\0\\0\\0\\x07garbage')",
+    "data = b'[' * 100000\nos.write(channel, len(data).to_bytes(4, 'big') + data)",
+    "wire.send(channel, {'do': 'delete', 'path': 'x', 'data': ''})",
+    "wire.send(channel, {'do': 'read', 'path': 7, 'data': ''})",
+    "wire.send(channel, {'do': 'read', 'path': 'x', 'data': '%%'})",
+    "wire.send(channel, {'do': 'read'})",
+    "wire.send(channel, {'result': True})",
+    "wire.send(channel, {'result': True, 'stdout': 7, 'error': None, 'value': None})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': [], 'value': None})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': ['i', 'x']})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': ['os', 'x']})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': ['s', [['l', []]]]})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': ['b', '%']})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': None, 'value': ['l', [], 2]})",
+    "x = 1\nfor n in range(500): x = ['l', [x]]\nwire.send(channel, {'result': 1, 'stdout': '', 'value': x})",
     "import os\nos._exit(0)",
     "import os\nos._exit(7)",
-    "channel.close()",
-    "frames.send(channel, {'result': True, 'stdout': 'x' * 10**6, 'error': None, 'value': 1})",
-    "frames.send(channel, {'result': True, 'stdout': '', 'error': 'x' * 10**6, 'value': 1})",
-    "while True: frames.send(channel, {'do': 'read', 'path': 'nope', 'data': ''})",
+    "os.close(channel)",
+    "wire.send(channel, {'stdout': '', 'error': None, 'value': None, 'written': []})",
+    "wire.send(channel, {'stdout': '', 'error': None, 'value': None, 'written': {'out': 7}})",
+    "wire.send(channel, {'stdout': '', 'error': None, 'value': None, 'written': {'out': 'eA=='}})",
+    "wire.send(channel, {'result': True, 'stdout': 'x' * 10**6, 'error': None, 'value': 1})",
+    "wire.send(channel, {'result': True, 'stdout': '', 'error': 'x' * 10**6, 'value': 1})",
+    "while True: wire.send(channel, {'do': 'read', 'path': 'nope', 'data': ''})",
     "import ctypes\nctypes.string_at(0)",
 ]
 
@@ -136,8 +141,10 @@ class Raw(EvalEscapes):
         broken = Path(self.folder.name) / "worker"
         shutil.copytree(self.sound, broken)
         for module, code in {"language.py": RAW, **self.also}.items():
-            with (broken / module).open("a") as file:
-                file.write(code)
+            source = (broken / module).read_text()
+            for name in re.findall(r"^def (\w+)", code if module in self.also else "", re.MULTILINE):
+                assert f"\ndef {name}(" in source, f"{module} has no {name} to break"
+            (broken / module).write_text(source + code)
         asteval_process.WORKER = broken
         return AstevalBackend(bubblewrap=self.bubblewrap)
 
@@ -192,12 +199,12 @@ UNLIMITED = "\n\ndef limit_code(*_):\n    pass\n"
 
 class Unfiltered(Raw):
     bubblewrap = "required"
-    also: ClassVar[Mapping[str, str]] = {"confine.py": UNFILTERED}
+    also: ClassVar[Mapping[str, str]] = {"main.py": UNFILTERED}
 
 
 class Unconfined(Raw):
     bubblewrap = "never"
-    also: ClassVar[Mapping[str, str]] = {"confine.py": UNFILTERED + UNLIMITED}
+    also: ClassVar[Mapping[str, str]] = {"main.py": UNFILTERED + UNLIMITED}
 
 
 @pytest.mark.parametrize("kind", ["files", "environment", "network", "attributes"])

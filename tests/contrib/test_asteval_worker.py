@@ -23,6 +23,7 @@ from weakincentives.contrib.asteval import AstevalBackend
 from weakincentives.contrib.asteval import process as asteval_process
 from weakincentives.contrib.asteval.backend import Bubblewrap
 from weakincentives.contrib.code import EvalFiles, EvalLimits, EvalResult
+from weakincentives.contrib.code.remote import Pipeline
 from weakincentives.contrib.tools import AstevalSection
 
 pytestmark = pytest.mark.slow  # an interpreter for each test
@@ -183,6 +184,54 @@ def test_a_worker_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     backend.close()
 
 
+def test_an_answer_counts_though_the_worker_is_slow_to_end_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the worker may take longer for that than it is given: it is replaced, and nothing is lost."""
+    monkeypatch.setattr(asteval_process, "END_SECONDS", 0.2)
+    others = descendants()
+    backend = AstevalBackend(bubblewrap="never")
+    evaluate(backend, "1")
+    [worker] = workers() - others
+    wait_until(lambda: len(descendants() - others) == 2)  # the process of the next evaluation waits already
+    started = descendants() - others
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        assert evaluate(backend, "1 + 1", EvalLimits(seconds=60)).value == 2
+        wait_until(lambda: not running(started))
+    finally:
+        with suppress(OSError):
+            os.kill(worker, signal.SIGCONT)
+    assert evaluate(backend, "2").value == 2
+    backend.close()
+
+
+def test_an_evaluation_that_ends_badly_tells_how_long_it_took() -> None:
+    """As one that ends well."""
+    backend = AstevalBackend(bubblewrap="never")
+    assert evaluate(backend, "while True: pass", EvalLimits(seconds=0.2)).duration >= 0.2
+    assert evaluate(backend, "1").duration > 0
+    backend.close()
+
+
+def test_threads_of_a_forked_process_share_one_pool() -> None:
+    """The pool that was inherited is replaced once: each further one would have `max_workers` workers of its own."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            backend = AstevalBackend(bubblewrap="never")
+            backend._pool.pid = -1  # as in a process that was just forked
+            barrier = threading.Barrier(8)
+
+            def current(barrier: threading.Barrier = barrier, backend: AstevalBackend = backend) -> object:
+                barrier.wait(60)
+                return backend._current()
+
+            with ThreadPoolExecutor(8) as threads:
+                assert len({asked.result(60) for asked in [threads.submit(current) for _ in range(8)]}) == 1
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def workers() -> set[int]:
     return {pid for pid in descendants() if parent_of(pid) == os.getpid()}
 
@@ -223,8 +272,6 @@ def test_workers_outlive_the_thread_that_needed_them(way: Bubblewrap) -> None:
 
 def test_an_interrupt_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C during an evaluation propagates, and the evaluation's process does not go on."""
-    from weakincentives.contrib.asteval import backend as asteval
-
     others = descendants()
     backend = AstevalBackend()
     evaluate(backend, "1")
@@ -234,7 +281,7 @@ def test_an_interrupt_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(asteval, "receive", interrupted)
+        patched.setattr(Pipeline, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             evaluate(backend, "while True: pass", EvalLimits(seconds=30))
     wait_until(lambda: not running(before))
@@ -311,8 +358,10 @@ def test_a_forked_process_has_workers_of_its_own(way: Bubblewrap) -> None:
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """When the worker fails to start the error has its last words."""
-    (tmp_path / "__init__.py").write_text("raise ZeroDivisionError('broken on purpose')")
-    monkeypatch.setattr(asteval_process, "WORKER", tmp_path)
+    broken = tmp_path / "worker"
+    shutil.copytree(asteval_process.WORKER, broken)
+    (broken / "main.py").write_text("raise ZeroDivisionError('broken on purpose')")
+    monkeypatch.setattr(asteval_process, "WORKER", broken)
     with pytest.raises(RuntimeError, match="broken on purpose"):
         evaluate(AstevalBackend(bubblewrap="never"), "1")
 
@@ -321,7 +370,7 @@ def test_busy_workers_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """When all workers stay busy the call fails rather than waiting for ever."""
     from weakincentives.contrib.asteval import backend as asteval
 
-    monkeypatch.setattr(asteval, "PATIENCE", 0.1)
+    monkeypatch.setattr(asteval, "BUSY_SECONDS", 0.1)
     backend = AstevalBackend(max_workers=1)
     with ThreadPoolExecutor(1) as threads:
         stuck = threads.submit(evaluate, backend, "while True: pass", EvalLimits(seconds=2))

@@ -25,10 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weakincentives.contrib.files.diffs import MAX_COMPARED_BYTES, unified
-from weakincentives.contrib.files.edits import EditRefusedError, nearest, replaced
+from weakincentives.contrib.files.edits import EditRefusedError, apply_edit, nearest
 from weakincentives.contrib.files.pages import read_page
 from weakincentives.contrib.files.reading import GrepFilesParams
-from weakincentives.contrib.files.tracked import KEPT_BYTES, KEPT_TOTAL, Originals, TrackedFilesystem
+from weakincentives.contrib.files.tracked import KEPT_BYTES, KEPT_TOTAL, OriginalFiles, TrackedFilesystem
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import StaleCallError
@@ -289,7 +289,7 @@ def test_no_nearest_match_takes_longer_than_its_limit() -> None:
     wanted = [line[:number] + "?" + line[number:] for number in range(100, 109)]
     began = monotonic()
     with pytest.raises(EditRefusedError, match=r"not found in a\.txt"):
-        replaced("a.txt", content, "\n".join(wanted), "new")
+        apply_edit("a.txt", content, "\n".join(wanted), "new")
     assert monotonic() - began < 30
     many = "\n".join([f"value_{number} = compute({number})" for number in range(200_000)])
     began = monotonic()
@@ -297,7 +297,7 @@ def test_no_nearest_match_takes_longer_than_its_limit() -> None:
     assert monotonic() - began < 30
     assert found.compared > 0
     with pytest.raises(EditRefusedError, match=r"only its first [\d,]+ lines were compared"):
-        replaced("a.txt", many, "value_77 = komputer(77)", "new")
+        apply_edit("a.txt", many, "value_77 = komputer(77)", "new")
 
 
 def test_the_nearest_place_is_found_whatever_surrounds_it() -> None:
@@ -314,7 +314,7 @@ def test_the_nearest_place_is_found_whatever_surrounds_it() -> None:
 def test_a_replacement_that_would_explode_is_refused() -> None:
     """A short text in many places, replaced by a long one, is counted before it is made."""
     with pytest.raises(EditRefusedError, match="too large"):
-        replaced("a.txt", "a" * 1_000_000, "a", "b" * 10_000, every=True)
+        apply_edit("a.txt", "a" * 1_000_000, "a", "b" * 10_000, every=True)
 
 
 def test_the_diff_of_huge_lines_is_bounded() -> None:
@@ -355,7 +355,7 @@ def test_a_big_file_has_the_same_diff_as_difflib_gives(edits: list[tuple[int, st
 def test_originals_of_many_files_are_bounded() -> None:
     """A tree of any size may go: contents are kept up to a total, of the rest only that they changed."""
     fs = InMemoryFilesystem({f"d/{number}": b"x" * KEPT_BYTES for number in range(KEPT_TOTAL // KEPT_BYTES + 5)})
-    originals = Originals()
+    originals = OriginalFiles()
     originals.note_tree(fs, "d")
     fs.write("d/0", b"y")
     fs.write("d/68", b"y" * KEPT_BYTES)
@@ -367,12 +367,12 @@ def test_originals_of_many_files_are_bounded() -> None:
 
 EDIT_PROGRAM = """
     import resource
-    from weakincentives.contrib.files.edits import EditRefusedError, replaced
+    from weakincentives.contrib.files.edits import EditRefusedError, apply_edit
     from weakincentives.contrib.files.diffs import unified
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     text = "\\n" * (32 << 20)
     try:
-        replaced("a", text, "absent", "x")
+        apply_edit("a", text, "absent", "x")
     except EditRefusedError:
         pass
     assert "1" in unified("a", text.encode(), b"x\\n" + text.encode())
@@ -380,6 +380,7 @@ EDIT_PROGRAM = """
 """
 
 
+@pytest.mark.slow  # an interpreter
 def test_lines_of_nothing_take_no_memory() -> None:
     """A file of line breaks is not cut into millions of lines, neither for a search nor for a diff."""
     done = subprocess.run(
@@ -467,6 +468,7 @@ def test_a_read_that_was_given_up_on_ends(tmp_path: Path, name: str, read_only: 
     assert [type(error) for error in raised] == [StaleCallError]
 
 
+@pytest.mark.slow  # waits for a time limit
 def test_a_read_that_was_given_up_on_ends_though_an_earlier_call_goes_on(tmp_path: Path) -> None:
     """Read-only calls of a turn are answered in their order, but each stops when its own time is over."""
     with (tmp_path / "big").open("wb") as file:

@@ -355,7 +355,7 @@ def test_it_is_made_again_only_when_files_changed() -> None:
 
 
 def test_an_improved_digest_is_kept_until_files_change() -> None:
-    """A model is asked once for each state of the files, and not at all when nobody asks for it."""
+    """A model is asked once for each state of the files, and not at all when it is not asked for."""
     session, fs, asked = Session(), InMemoryFilesystem(PROJECT), list[str]()
 
     def improve(text: str) -> str:

@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import ToolExecutor
-from weakincentives.contrib.planning import install_plan
+from weakincentives.contrib.planning import AddStep, ReadPlan, SetupPlan, UpdateStep, install_plan
 from weakincentives.contrib.planning.section import MINDSETS
 from weakincentives.contrib.tools import (
-    AddStep,
     Plan,
     PlanningConfig,
     PlanningStrategy,
     PlanningToolsSection,
     PlanStep,
-    ReadPlan,
-    SetupPlan,
-    UpdateStep,
 )
 from weakincentives.errors import PromptValidationError, ReducerError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolInvoked, ToolResult
@@ -71,7 +67,7 @@ def test_a_plan_is_made_extended_worked_on_and_completed() -> None:
 
 
 def test_more_work_makes_a_completed_plan_active_again() -> None:
-    """The status follows the steps: a new step, or one taken back, reopens the plan."""
+    """The status follows the steps: a new step, or one that is no longer done, reopens the plan."""
     agent = Agent()
     agent.setup("Build")
     agent.call("planning_update_step", step_id=1, status="done")
@@ -282,7 +278,7 @@ def test_a_plan_read_early_never_takes_a_later_change_back() -> None:
     assert early is not None
     session.dispatch(UpdateStep(1, status="done"))
     before = session.snapshot()
-    session.route(early)
+    session.dispatch_value(early)
     assert session.changes(before) == ()
     current = session[Plan].latest()
     assert current is not None
@@ -429,6 +425,7 @@ def test_limits_below_one_are_refused() -> None:
         PlanningConfig(max_steps=0)
 
 
+@pytest.mark.slow  # an interpreter
 def test_suites_know_nothing_of_the_engine() -> None:
     """Importing the suites imports neither the runtime nor an adapter."""
     import subprocess

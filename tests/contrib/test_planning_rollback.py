@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 
 from weakincentives.adapters import ToolExecutor
-from weakincentives.contrib.planning import install_plan
-from weakincentives.contrib.tools import AddStep, Plan, PlanningConfig, PlanningToolsSection, SetupPlan, UpdateStep
+from weakincentives.contrib.planning import AddStep, SetupPlan, UpdateStep, install_plan
+from weakincentives.contrib.tools import Plan, PlanningConfig, PlanningToolsSection
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolInvoked, ToolResult
 from weakincentives.runtime import ToolCall
 from weakincentives.serde import dump_json

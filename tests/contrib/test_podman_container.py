@@ -21,10 +21,10 @@ import pytest
 from tests.contrib.podman_parts import Sandbox, containers, needs_podman, owned, processes
 
 from weakincentives.contrib.code import EvalFiles, EvalLimits
+from weakincentives.contrib.code.wire import decode
 from weakincentives.contrib.podman import Container, ContainerBackend, ContainerSpec
 from weakincentives.contrib.podman import container as container_module
 from weakincentives.contrib.podman import spec as seccomp
-from weakincentives.contrib.podman.backend import decoded
 from weakincentives.contrib.podman.command import environment, explained, podman
 from weakincentives.contrib.podman.inside.processes import Capture
 from weakincentives.contrib.podman.leftovers import LABEL, is_gone, owner, sweep
@@ -131,7 +131,7 @@ def test_a_loose_container_is_not_used(tmp_path: Path, folder: Path, old: str, n
     """A container that turns out to be less tight than asked for is refused and removed before anything runs in it."""
     needs_podman()
     loose = Container(spec(folder, program=loosening(tmp_path, old, new)))
-    with pytest.raises(SandboxError, match="not as tight as it must be") as caught:
+    with pytest.raises(SandboxError, match="lacks required isolation") as caught:
         loose.start()
     assert complaint in str(caught.value)
     assert loose.name is None
@@ -192,7 +192,7 @@ def test_it_is_tight(running: Container) -> None:
 
 
 def test_it_restarts_after_it_was_ended(running: Container) -> None:
-    """A container that somebody ends is noticed, and the next call gets a new one."""
+    """A container that was ended from outside is noticed, and the next call gets a new one."""
     first = running.start()
     subprocess.run(podman("podman", "kill", first), env=environment(), capture_output=True, check=True)
     assert running._running is not None
@@ -218,7 +218,7 @@ def test_it_is_killed_in_the_middle(running: Container) -> None:
 def test_a_container_that_does_not_answer(running: Container, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is stopped is ended for good when its time is over, and a new one takes its place."""
     name = running.start()
-    monkeypatch.setattr(container_module, "GRACE", 0.5)
+    monkeypatch.setattr(container_module, "REPLY_GRACE_SECONDS", 0.5)
     subprocess.run(podman("podman", "pause", name), env=environment(), capture_output=True, check=True)
     started = time.monotonic()
     with pytest.raises(SandboxError, match="it does not answer"):
@@ -594,13 +594,13 @@ def test_a_container_that_lies_at_the_start(tmp_path: Path, folder: Path, boot: 
     ("answer", "complaint"),
     [
         ('os.write(1, b"\\xff\\xff\\xff\\xff")', "announced 4,294,967,295 bytes"),
-        ('frame(b"not json")', "no JSON"),
-        ('frame(b"[" * 100000)', "no JSON"),
+        ('frame(b"not json")', "not JSON"),
+        ('frame(b"[" * 100000)', "not JSON"),
         ('frame({"id": 7, "how": "exit", "clean": True})', "something else"),
-        ('frame({"id": 1, "how": "exit", "clean": True, "stdout": 7})', "nonsense"),
-        ('frame({"id": 1, "how": "exit", "clean": True, "stdout": "*"})', "nonsense"),
-        ('frame({"id": 1, "how": ["exit"], "clean": True})', "nonsense"),
-        ('frame({"id": 1, "how": "exit", "clean": True, "code": "0"})', "nonsense"),
+        ('frame({"id": 1, "how": "exit", "clean": True, "stdout": 7})', "makes no sense"),
+        ('frame({"id": 1, "how": "exit", "clean": True, "stdout": "*"})', "makes no sense"),
+        ('frame({"id": 1, "how": ["exit"], "clean": True})', "makes no sense"),
+        ('frame({"id": 1, "how": "exit", "clean": True, "code": "0"})', "makes no sense"),
         ("sys.exit(7)", "it is gone"),
         ('os.write(1, b"\\0")', "does not answer"),
     ],
@@ -609,7 +609,7 @@ def test_a_container_that_lies_later(
     tmp_path: Path, folder: Path, answer: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every answer that is too long, malformed, of the wrong type, for another request or late fails the call."""
-    monkeypatch.setattr(container_module, "GRACE", 0.3)
+    monkeypatch.setattr(container_module, "REPLY_GRACE_SECONDS", 0.3)
     made = Container(spec(folder, program=fake(tmp_path, answer=answer)))
     with pytest.raises(SandboxError, match=complaint):
         run_command(made, "true", seconds=1)
@@ -639,12 +639,12 @@ NONE: list[Any] = [
 def test_values_that_are_none(data: Any) -> None:
     """What is no value in the agreed form is refused, and nothing of it is run."""
     with pytest.raises(ValueError):
-        decoded(data)
+        decode(data)
     nested: Any = 1
     for _ in range(100):
         nested = ["l", [nested]]
     with pytest.raises(ValueError, match="too deeply"):
-        decoded(nested)
+        decode(nested)
 
 
 def test_an_input_that_cannot_enter(folder: Path) -> None:

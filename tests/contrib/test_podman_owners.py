@@ -1,4 +1,4 @@
-"""Whose the folder and the container are: nobody but the process that made them ends them."""
+"""Whose the folder and the container are: only the process that made them ends them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contrib.podman_parts import Sandbox, needs_podman
 
+from weakincentives.filesystem.disk.syscalls import Syscalls
 from weakincentives.prompt import Prompt, PromptTemplate, ToolContext, ToolInvoked, ToolResult
 from weakincentives.prompt.read_before_write import SeenFiles
 from weakincentives.runtime import Session, ToolCall
@@ -163,3 +166,23 @@ def test_rollback_is_exact(steps: list[Any], box: Sandbox) -> None:
 def test_rollback_is_exact_long(steps: list[Any], box: Sandbox) -> None:
     """The same, many times more."""
     check(box, steps)
+
+
+def test_a_failing_command_walks_the_workspace_once_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once when it begins, and once to tell what changed and to undo it."""
+    needs_podman()
+    listed = Counter[int]()
+    for way in ("names", "stats"):  # the two ways to list a directory
+
+        def count(sys: Syscalls, fd: int, *, list_it: Any) -> Any:
+            listed[sys.fstat(fd).st_ino] += 1
+            return list_it(sys, fd)
+
+        monkeypatch.setattr(Syscalls, way, partialmethod(count, list_it=getattr(Syscalls, way)))
+    with Sandbox(files={f"d{n}/file": "as it was" for n in range(5)}) as box:
+        box.ok("true")
+        listed.clear()
+        text = box.fails("echo changed > d1/file; rm d2/file; echo new > d3/new; exit 1", check=True)
+        assert "3 files" in text
+        assert [listed[(box.root / f"d{n}").stat().st_ino] for n in range(5)] == [2] * 5
+        assert {path.read_text() for path in box.root.glob("*/*")} == {"as it was"}

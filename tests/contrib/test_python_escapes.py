@@ -13,7 +13,8 @@ import pytest
 
 from weakincentives.contrib.code import EvalBackend, EvalFiles, EvalLimits, EvalResult
 from weakincentives.contrib.python import MontyBackend
-from weakincentives.testing import ESCAPING_CODE, EvalEscapes
+from weakincentives.testing import EvalEscapes
+from weakincentives.testing.code_escapes import ESCAPING_CODE
 
 pytestmark = pytest.mark.slow  # many interpreters
 
@@ -29,10 +30,12 @@ def test_there_are_many_probes() -> None:
     assert sum(len(probes) for probes in ESCAPING_CODE.values()) >= 60
 
 
-class Broken:
+class Broken(EvalBackend):
     """Monty with a hole in it."""
 
-    guide = "Anything goes."
+    @property
+    def guide(self) -> str:
+        return "Anything goes."
 
     def __init__(self, hole: Callable[[str], EvalResult | None]) -> None:
         self._hole = hole

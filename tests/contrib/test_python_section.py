@@ -110,7 +110,7 @@ def test_errors_show_the_line_and_what_was_printed(backend: MontyBackend) -> Non
 @pytest.mark.parametrize("name", ["a b", "1", "class", ""])
 def test_inputs_need_names(backend: MontyBackend, name: str) -> None:
     """An input that no code could name is refused."""
-    assert "is no Python name" in Python(backend).fails("1", inputs={name: 1})
+    assert "is not a Python name" in Python(backend).fails("1", inputs={name: 1})
 
 
 def test_too_much_code_or_too_many_files_are_refused(backend: MontyBackend) -> None:
@@ -363,9 +363,12 @@ def test_workers_end_with_their_owner() -> None:
 def test_a_backend_that_is_handed_in_stays_its_owners(backend: MontyBackend) -> None:
     """Closing the section leaves it alone."""
 
-    class Counting:
-        guide = "Counts."
+    class Counting(EvalBackend):
         closed = 0
+
+        @property
+        def guide(self) -> str:
+            return "Counts."
 
         def evaluate(self, code: str, inputs: Mapping[str, Any], files: EvalFiles, limits: EvalLimits) -> EvalResult:
             return EvalResult(len(code))
@@ -439,6 +442,7 @@ def test_a_path_the_filesystem_refuses_late_undoes_the_call(backend: MontyBacken
     assert fs.search("") == []
 
 
+@pytest.mark.slow  # an interpreter
 def test_a_forked_process_is_told_so(backend: MontyBackend) -> None:
     """A child forked after the first evaluation gets an error that says what to do; the parent goes on."""
     assert backend.evaluate("1", {}, EvalFiles(), EvalLimits()).value == 1

@@ -58,7 +58,7 @@ class TestTracked(FilesystemContract):
 
 @pytest.mark.parametrize("tracked", [TrackedMemory().begin, lambda: TrackedFilesystem(InMemoryFilesystem())])
 def test_what_is_tracked(tracked: Callable[[], TrackedMemory | TrackedFilesystem]) -> None:
-    """All ways of changing files are seen, through views too; what was taken back is no difference."""
+    """All ways of changing files are seen, through views too; what was undone is not a difference."""
     fs = tracked()
     fs.write("a/1", "one\n")
     fs.append("a/2", "two\n")
@@ -148,7 +148,7 @@ def test_mounts_stay_inside_the_allowed_roots(project: Path, tmp_path: Path) -> 
     ):
         with pytest.raises(PromptValidationError, match=r"not inside an allowed root.*allowed_roots="):
             VfsToolsSection(config=VfsConfig(mounts=[mount], allowed_roots=roots))
-    with pytest.raises(PromptValidationError, match="it is no folder"):
+    with pytest.raises(PromptValidationError, match="it is not a folder"):
         VfsToolsSection(config=VfsConfig(mounts=[project / "README.md"], allowed_roots=[project]))
 
 

@@ -13,11 +13,13 @@ import pytest
 from weakincentives.contrib.files.tool_parts import EXAMPLE_FILES
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.errors import PromptValidationError, ReadOnlyError
-from weakincentives.filesystem import Filesystem, GuardedFilesystem, InMemoryFilesystem
+from weakincentives.filesystem import Filesystem, InMemoryFilesystem
+from weakincentives.filesystem.views import GuardedFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import Session, ToolCall, ToolReply
 from weakincentives.runtime.executor import ToolExecutor
-from weakincentives.testing import ESCAPES, make_context
+from weakincentives.testing import make_context
+from weakincentives.testing.code_escapes import ESCAPES
 
 NAMES = [
     "read_file", "list_directory", "glob_files", "grep_files", "search_files",
@@ -246,7 +248,7 @@ def test_an_unread_file_is_not_overwritten() -> None:
 
 
 def test_a_file_that_changed_is_read_again() -> None:
-    """What somebody else changed since it was read is not overwritten."""
+    """What other code changed since it was read is not overwritten."""
     work = Workspace(files={"a.txt": "old\n"})
     work.ok("read_file", path="a.txt")
     work.vfs.filesystem.write("a.txt", "from elsewhere\n")

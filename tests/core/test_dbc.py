@@ -254,7 +254,7 @@ def test_inherited_methods_keep_the_invariant() -> None:
 
 
 def test_the_methods_of_built_in_types_keep_it_too() -> None:
-    """A list is changed by methods that nobody wrote in Python."""
+    """A list is changed by methods that are not written in Python."""
 
     @invariant(lambda self: len(self) < 3, "short")
     class Short(list[int]):

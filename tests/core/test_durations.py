@@ -13,12 +13,12 @@ import pytest
 
 from weakincentives.clock import MAX_SECONDS, checked_seconds
 from weakincentives.contrib.code import EvalLimits
-from weakincentives.contrib.podman.config import PodmanSandboxConfig
+from weakincentives.contrib.podman.section import PodmanSandboxConfig
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptValidationError
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
-from weakincentives.loop.limits import LoopSettings
-from weakincentives.loop.throttle import Throttle
+from weakincentives.loop.request import Throttle
+from weakincentives.loop.settings import AdapterSettings
 from weakincentives.prompt import Tool, ToolResult
 from weakincentives.runtime.ledger import SqliteEffectLedger
 from weakincentives.testing import ScriptedAdapter
@@ -55,7 +55,7 @@ def tool(timeout: Any) -> object:
 
 ABOVE_ZERO: dict[str, Callable[[Any], object]] = {
     "Tool timeout": tool,
-    "request_timeout": lambda value: LoopSettings(request_timeout=value),
+    "request_timeout": lambda value: AdapterSettings(request_timeout=value),
     "request_timeout of an adapter": lambda value: ScriptedAdapter(request_timeout=value),
     "EvalLimits seconds": lambda value: EvalLimits(seconds=value),
     "PodmanSandboxConfig timeout": lambda value: PodmanSandboxConfig(timeout=value),

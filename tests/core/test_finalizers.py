@@ -23,7 +23,7 @@ from weakincentives.interrupts import MAIN, WeakTable
 from weakincentives.resources import ResourceRegistry
 from weakincentives.runtime import Session, transaction
 from weakincentives.runtime.ledger.memory import session_ledger
-from weakincentives.runtime.ledger.sqlite_file import Queue
+from weakincentives.runtime.ledger.sqlite_file import WriterQueue
 from weakincentives.runtime.locks import lock_of
 from weakincentives.signals import shielded_run
 
@@ -32,14 +32,14 @@ INT = signal.SIGINT
 
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was raised where nobody could catch it."""
+    """What was raised where it could not be caught."""
     lost: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
     return lost
 
 
-def waiting_queue(tmp_path: Path) -> Queue:
-    queue = Queue(tmp_path)
+def waiting_queue(tmp_path: Path) -> WriterQueue:
+    queue = WriterQueue(tmp_path)
     queue.join()
     return queue
 

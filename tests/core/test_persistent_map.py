@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from weakincentives.persistent_map import SMALL, Tree, entries_of, with_entry, without_entry
+from weakincentives.persistent_map import SMALL, MapTree, entries_of, with_entry, without_entry
 
 SIZES = [0, 1, SMALL - 1, SMALL, SMALL + 1, 32 * 32, 5000]
 
@@ -108,14 +108,14 @@ def test_equality_hash_copies_and_pickles(size: int) -> None:
     built = entries_of(model)
     again = without_entry(with_entry(entries_of({key: model[key] for key in reversed(model)}), "x", 0), "x")
     assert built == again == model == built
-    assert isinstance(built, Tree) is (size > SMALL)
-    assert not isinstance(built, Tree) or hash(built) == hash(again)
+    assert isinstance(built, MapTree) is (size > SMALL)
+    assert not isinstance(built, MapTree) or hash(built) == hash(again)
     assert built != with_entry(built, "0", -1)
     assert built != "text"
     for other in (copy.copy(built), copy.deepcopy(built), pickle.loads(pickle.dumps(built)), entries_of(built)):
         assert other == built
         assert type(other) is type(built)
-    assert repr(built) == repr(dict(built)) if size <= SMALL else repr(built).startswith("Tree({")
+    assert repr(built) == repr(dict(built)) if size <= SMALL else repr(built).startswith("MapTree({")
 
 
 def test_a_pickled_map_is_read_where_strings_hash_otherwise() -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.private_files import create_private, ensure_private, make_private_directory
-from weakincentives.prompt.overrides import LocalPromptOverridesStore, PromptOverride
-from weakincentives.prompt.overrides.store import PromptDescriptor
+from weakincentives.prompt.overrides import LocalPromptOverridesStore, PromptDescriptor, PromptOverride
 from weakincentives.runtime.ledger import SqliteEffectLedger
 
 

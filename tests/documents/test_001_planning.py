@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_type_hints
 import pytest
 
 from weakincentives.adapters import ToolExecutor
-from weakincentives.contrib import tools
+from weakincentives.contrib import planning as tools
 from weakincentives.contrib.tools import Plan, PlanningStrategy, PlanningToolsSection
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import InProcessDispatcher, Session, ToolCall

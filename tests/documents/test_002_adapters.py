@@ -175,6 +175,7 @@ def prompt_with_failing_read():
     ]))
 
 
+@pytest.mark.slow  # a server and the real client
 def test_openai_format(session):
     from tests.adapters.wires import connected
 
@@ -189,6 +190,7 @@ def test_openai_format(session):
     }
 
 
+@pytest.mark.slow  # a server and the real client
 def test_claude_format(session):
     from tests.adapters.wires import connected
 

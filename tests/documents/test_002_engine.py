@@ -323,7 +323,7 @@ def test_transaction_rollback_on_errors(valid):
         assert reply.text == (
             "Validation failed at step 3\n"
             "Intermediate changes rolled back\n"
-            "Nothing was changed: 1 file and the update progress were restored."
+            "Rolled back: 1 file and the UpdateProgress state. Nothing was changed."
         )
 
 
@@ -542,7 +542,7 @@ def test_automatic_rollback(force_error):
     assert fs.exists("output.txt") is not force_error
     if force_error:
         assert reply.text == (
-            "Internal error: Simulated failure\nNothing was changed: 1 file and the plan were restored."
+            "Internal error: Simulated failure\nRolled back: 1 file and the Plan state. Nothing was changed."
         )
 
 

@@ -18,7 +18,7 @@ def test_exactly_once() -> None:
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     first, second, third, last = done.stdout.split("---")[1:]
-    assert first == " killed\npaid, and killed before anybody could note it\n"
+    assert first == " killed\npaid, and killed before it could be recorded\n"
     assert second.startswith(" careful\nunknown: The outcome of 'refund' is unknown: the process that ran it ended")
     assert "do not repeat it" in second
     assert third.startswith(" asking\nreplayed: Refunded earlier.\n")

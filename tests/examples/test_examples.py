@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ def run(name: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # a program
 def test_rollback() -> None:
     """A failed step leaves state and files as they were."""
     out = run("rollback.py")
@@ -25,10 +27,11 @@ def test_rollback() -> None:
     assert "files: ['config.ini'] 'debug = no\\n'" in out
 
 
+@pytest.mark.slow  # a program
 def test_transaction() -> None:
     """A failed order is neither in the session nor in the files; the log has all three calls."""
     out = run("transaction.py")
-    assert "-> failed: We have only 10 of these.\n     Order fewer.\n     Nothing was changed: " in out
+    assert "-> failed: We have only 10 of these.\n     Order fewer.\n     Rolled back: " in out
     assert "orders: ['tea']\nfiles:  ['orders/tea.txt']\n" in out
     assert "log:    ['succeeded', 'failed', 'invalid']" in out
 
@@ -38,3 +41,14 @@ def test_every_example_is_tested(path: Path) -> None:
     """Each example has a test of its own in this folder."""
     tested = "".join(other.read_text() for other in Path(__file__).parent.glob("test_*.py"))
     assert f'"{path.name}"' in tested
+
+
+@pytest.mark.slow  # a program
+def test_replay() -> None:
+    """The same program goes as it did, another one does not, and a call that is made to fail leaves nothing."""
+    out = run("replay_test.py")
+    same, other, full, mails = re.split(r"^--- (?=[a-z ]+:?.*$)(?!recorded)", out, flags=re.MULTILINE)[1:]
+    assert "The run 'tea' goes as it did." in same
+    assert "3 divergences" in other
+    assert "crashed 0 []" in full
+    assert mails == "mails sent: 1\n"

@@ -32,6 +32,7 @@ def test_support_desk() -> None:
     assert lines[-1] == "paid by the bank: [('ord_7', 2500)]"
 
 
+@pytest.mark.slow  # a program
 def test_code_review() -> None:
     """An answer in prose is sent back; the typed one arrives."""
     assert run("code_review.py").splitlines() == [

@@ -20,6 +20,7 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # a program
 def test_file_organiser() -> None:
     """It plans, what fails leaves nothing behind, the plan is done, and the folder changes only with the export."""
     out = run(EXAMPLES / "file_organiser.py")
@@ -49,6 +50,7 @@ def test_file_organiser_works_on_a_copy(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow  # a program
 def test_data_question() -> None:
     """Code that fails leaves no file, code that pries finds nothing, and the last attempt answers."""
     out = run(EXAMPLES / "data_question.py")

@@ -93,13 +93,13 @@ def keep_vault(monkeypatch: pytest.MonkeyPatch, place: str, folder: Path) -> Non
     """Have vaults of roots in the folder made in that place; the private directory is in `folder/state`."""
     state = folder / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    real_disk, real_spots = vaults.one_disk, vaults.spots
+    real_disk, real_locations = vaults.one_disk, vaults.candidate_locations
 
     def one_disk(sys: Syscalls, fd: int, root_fd: int) -> bool:
         return not os.readlink(f"/proc/self/fd/{fd}").startswith(str(state)) and real_disk(sys, fd, root_fd)
 
-    def inside(root: str) -> tuple[vaults.Spot, ...]:
-        return real_spots(root)[-1:]
+    def inside(root: str) -> tuple[vaults.StateLocation, ...]:
+        return real_locations(root)[-1:]
 
     if place != "private":
         for module in (places, vaults):
@@ -107,7 +107,7 @@ def keep_vault(monkeypatch: pytest.MonkeyPatch, place: str, folder: Path) -> Non
         state.mkdir(mode=0o700, exist_ok=True)
     if place == "inside":
         for module in (places, vaults):
-            monkeypatch.setattr(module, "spots", inside)
+            monkeypatch.setattr(module, "candidate_locations", inside)
 
 
 def entry_of(root: Path) -> Path:
@@ -242,6 +242,6 @@ def abandon(fs: HostFilesystem, syscalls: Faulty) -> None:
     """What is left of a process that crashed: nothing but its files."""
     syscalls.reap()
     fs._disk._lock._fd = -1  # a forked child closes its own, whatever that number is by then
-    fs._closed = True
-    fs._transactions.closed = True
-    fs._transactions.busy = False
+    fs._disk.closed = True
+    fs._scope.closed = True
+    fs._scope.busy = False

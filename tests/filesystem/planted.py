@@ -1,6 +1,6 @@
-"""State that somebody planted, copied, put back or damaged, and what opening the root must make of it.
+"""State that was planted, copied, replayed or damaged, and what opening the root must make of it.
 
-A case is a root in which a process was killed in the middle of a transaction, and a folder outside that nobody may
+A case is a root in which a process was killed in the middle of a transaction, and a folder outside that nothing may
 touch. A variant tampers with the case and says what is expected: "nothing" is undone, or the transaction is "undone".
 It runs in the tests' own process, and as an ordinary user in one that `python -m tests.filesystem.planted` is.
 """
@@ -23,10 +23,10 @@ from tests.filesystem.crash import Faulty, abandon, build, entry_of, keep_vault,
 
 from weakincentives.filesystem.disk import private_dir
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
-from weakincentives.filesystem.disk.frames import Authenticator, frame, frames, header, read_header
-from weakincentives.filesystem.disk.journal import Record, encode
+from weakincentives.filesystem.disk.journal import Record, encode, frame, frames, header, read_header
 from weakincentives.filesystem.disk.manifest import entry, pack
 from weakincentives.filesystem.disk.private_dir import KEY
+from weakincentives.filesystem.disk.state_dir import Authenticator
 
 Expected = Literal["nothing", "undone"]
 

@@ -142,21 +142,18 @@ with HostFilesystem(root, state_dir=sys.argv[2]) as fs:
 """
 
 
-def test_an_unreadable_file_is_named_and_the_copy_of_a_read_only_one_is_writable(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named_and_the_copy_of_a_read_only_one_is_writable() -> None:
     """As a user without root's rights: the file in the tree is what the error is about."""
-    for name in ("root", "state"):
-        (tmp_path / name).mkdir(mode=0o700)
-        if os.geteuid() == 0:
-            os.chown(tmp_path / name, 65534, 65534)
-    if os.geteuid() == 0:
-        for path in (tmp_path, *tmp_path.parents):
-            if path.stat().st_uid == 0 and path.name.startswith(("pytest-", "popen-", "test_")):
-                path.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_A_USER, str(tmp_path / "root"), str(tmp_path / "state")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # Not below pytest's folders: every pytest that starts closes them to other users.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        root, state = Path(folder, "root"), Path(folder, "state")
+        for place in (root, state):
+            place.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                os.chown(place, 65534, 65534)
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_A_USER, str(root), str(state)], capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["secret.txt", "tree/deep/secret.txt", "True", "False", "mine"]

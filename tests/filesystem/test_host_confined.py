@@ -122,7 +122,7 @@ def test_a_symlink_is_shown_and_can_be_removed_but_not_followed(fs: HostFilesyst
 
 
 def test_a_fifo_does_not_block(fs: HostFilesystem) -> None:
-    """Reading one is refused at once, though nobody writes to it."""
+    """Reading one is refused at once, though nothing writes to it."""
     os.mkfifo(fs.root / "fifo")
     start = time.monotonic()
     with pytest.raises(PathRefusedError, match="FIFO"):

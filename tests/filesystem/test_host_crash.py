@@ -311,7 +311,7 @@ def test_a_rollback_that_fails_goes_on_where_it_stopped(folder: Path) -> None:
 
 
 def test_recovery_says_what_it_did(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Opening a root that was left in the middle logs a warning with the number of changes taken back."""
+    """Opening a root that was left in the middle logs a warning with the number of changes undone."""
     bench = _Bench(folder)
     bench.crash(bench.commit_call, torn=False)
     with caplog.at_level("WARNING"):
@@ -320,6 +320,7 @@ def test_recovery_says_what_it_did(folder: Path, caplog: pytest.LogCaptureFixtur
     assert str(bench.root) in caplog.text
 
 
+@pytest.mark.slow  # a crash at every step
 def test_a_crash_while_an_outer_snapshot_is_released(folder: Path) -> None:
     """What the outer one covered is final from then on; what the inner one covers is undone until its release."""
     at = 0

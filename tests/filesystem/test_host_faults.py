@@ -94,7 +94,7 @@ class _Trial:
         return fs
 
     def user_puts(self) -> list[str]:
-        """Somebody works in the folder: where nothing is, there is a file now."""
+        """Another program works in the folder: where nothing is, there is a file now."""
         put: list[str] = []
         for path in NEW_PATHS:
             place = self.root / path
@@ -173,7 +173,7 @@ def _sweep(folder: Path, step: int, options: dict[str, Any], seed: int) -> dict[
             fs.close()
         syscalls.reap()
         if fs is not None:
-            fs._transactions.closed, fs._transactions.busy = True, False
+            fs._scope.closed, fs._scope.busy = True, False
         HostFilesystem(trial.root, **options).close()
         for path in users:
             assert (trial.root / path).read_bytes() == USERS, f"{what}: a user's file at {path} is lost"

@@ -62,18 +62,19 @@ for step in steps:
     step()
     states.append(content())
 reset()
-began = time.perf_counter()
-for _ in range(5):
-    work()
-    reset()
-duration = (time.perf_counter() - began) / 5
-hits = 0
-for number in range(count):
+# How long the work took when it was last left alone: on a busy machine that changes all the time.
+duration = 0.01
+hits = number = 0
+while hits < count:
+    number += 1
+    assert number < 50 * count, f"only {hits} of {number} interrupts came in time"
+    began = time.perf_counter()
     try:
         armed = True
         signal.setitimer(signal.ITIMER_REAL, chance.random() * duration * 1.1 + 1e-6)
         work()
         armed = False
+        duration = time.perf_counter() - began
     except KeyboardInterrupt:
         hits += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -82,18 +83,18 @@ for number in range(count):
     assert content() in states, (number, content())
     left = [name for name in os.listdir(vault_of(root)) if name.startswith(("stage", "trash", "image"))]
     assert left == [], (number, left)
-    assert fs._transactions.disk._depth == 0, number
+    assert fs._scope.disk._depth == 0, number
     if number % 10 == 0:
         with HostFilesystem(root) as other:
             other.write("probe", "the root is not locked")
             other.delete("probe")
     reset()
 fs.close()
-print(hits)
 """
 
 
-def _storm(root: Path, watch: str, count: int, seed: int) -> int:
+def _storm(root: Path, watch: str, count: int, seed: int) -> None:
+    """Interrupt the work until `count` interrupts came while it went on."""
     root.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", _STORM, str(root), watch, str(count), str(seed)],
@@ -101,25 +102,19 @@ def _storm(root: Path, watch: str, count: int, seed: int) -> int:
     )  # fmt: skip
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     assert done.stderr == "", f"seed {seed}"
-    return int(done.stdout)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("watch", ["", "scan"], ids=["journal", "scan"])
 def test_an_interrupt_by_hand_leaves_nothing_behind(tmp_path: Path, watch: str) -> None:
     """Each write happened or did not, no file is left over, no lock is held, and the object goes on working."""
-    assert _storm(tmp_path / "root", watch, 150, SEED) > 20
+    _storm(tmp_path / "root", watch, 100, SEED)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("watch", ["", "scan"], ids=["journal", "scan"])
 def test_thousands_of_interrupts_by_hand(tmp_path: Path, watch: str) -> None:
     """The same often enough to meet the rare moments."""
-    hits = sum(_storm(tmp_path / f"{extra}" / "root", watch, 3000, SEED + extra) for extra in _folders(tmp_path))
-    assert hits > 1500
-
-
-def _folders(tmp_path: Path) -> range:
     for extra in range(2):
         (tmp_path / str(extra)).mkdir()
-    return range(2)
+        _storm(tmp_path / str(extra) / "root", watch, 2000, SEED + extra)

@@ -17,11 +17,11 @@ import pytest
 from tests.filesystem.crash import Faulty, build, entry_of, everything, keep_vault, picture, vault_of
 
 from weakincentives.errors import JournalError, ReadOnlyError, SnapshotError
-from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import disk_root as disk
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
-from weakincentives.filesystem.disk.frames import Authenticator, RejectedError, frame, header
-from weakincentives.filesystem.disk.journal import Record, encode, read
+from weakincentives.filesystem.disk.journal import Record, RejectedError, encode, frame, header, read
 from weakincentives.filesystem.disk.private_dir import ROOTS
+from weakincentives.filesystem.disk.state_dir import Authenticator
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_snapshot_that_nobody_holds_counts_as_released(root: Path) -> None:
         fs.snapshot()
         gc.collect()
         fs.write("a.txt", "end")
-        assert len(fs._transactions._savepoints.live) == 0
+        assert len(fs._scope._snapshots.live) == 0
         assert sorted(path.name for path in entry_of(root).iterdir()) == ["journal", "root", "tx"]
         assert (entry_of(root) / "journal").stat().st_size == 0
 
@@ -228,7 +228,7 @@ def test_one_writer_at_a_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_another_process_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the process id of whoever has the transaction open; after its death all is rolled back."""
+    """The error has the id of the process that has the transaction open; after its death all is rolled back."""
     monkeypatch.setattr(disk, "PATIENCE", 0.05)
     code = (
         "import sys\nfrom weakincentives.filesystem.disk.filesystem import HostFilesystem\n"
@@ -340,6 +340,7 @@ def test_damaged_records_end_the_journal() -> None:
         assert len(found.records) < len(records) or at in statuses
 
 
+@pytest.mark.slow  # eight threads
 def test_eight_threads_with_a_rollback_lose_nothing(root: Path) -> None:
     """Whatever threads write while a snapshot is alive is undone; what they write afterwards stays."""
     before = picture(root)

@@ -291,7 +291,7 @@ def reachable() -> Iterator[Path]:
 
 
 def test_it_works_for_a_user_who_is_not_root(reachable: Path) -> None:
-    """Permissions are kept, write-protected files respected, write-protected trees moved and brought back."""
+    """Permissions are kept, write-protected files respected, write-protected trees moved and restored."""
     place = reachable / "place"
     place.mkdir()
     if os.geteuid() == 0:

@@ -225,9 +225,9 @@ class DiskHistory(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The process ends without a word; the next one finds the state of the oldest live savepoint."""
-        transactions = self.fs._transactions
+        transactions = self.fs._scope
         transactions.closed = True
-        self.fs._closed = True
+        self.fs._disk.closed = True
         state = transactions.disk._state
         if state is not None:
             for fd in {state._tx_fd, state.fd, state.entry}:

@@ -19,16 +19,15 @@ from weakincentives.errors import JournalError
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
 from weakincentives.filesystem.disk.journal import Journal, Record, Span
-from weakincentives.filesystem.disk.mirror_scope import ScanTransactions
+from weakincentives.filesystem.disk.mirror_scope import MirrorScope
 from weakincentives.filesystem.disk.restoration import Restoration
 from weakincentives.filesystem.disk.reversal import Reversal
-from weakincentives.filesystem.disk.snapshot_stack import Mark, Savepoints
 from weakincentives.filesystem.disk.staging import Staging
 from weakincentives.filesystem.disk.state_dir import StateDir
 from weakincentives.filesystem.disk.undo_log import UndoLog
-from weakincentives.filesystem.disk.undo_scope import Transactions
+from weakincentives.filesystem.disk.undo_scope import SnapshotStack, UndoScope
 from weakincentives.filesystem.memory.write_log import WriteLog
-from weakincentives.filesystem.ownership import TouchedPaths
+from weakincentives.filesystem.ownership import TouchedPaths, UndoMark
 
 pytestmark = pytest.mark.slow  # each proof several times
 
@@ -73,10 +72,10 @@ def _moves_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _images_stay(patch: pytest.MonkeyPatch) -> None:
-    def put_back(self: Reversal, record: Record) -> list[str]:
+    def restore_path(self: Reversal, record: Record) -> list[str]:
         return []
 
-    patch.setattr(Reversal, "_put_back", put_back)
+    patch.setattr(Reversal, "_restore_path", restore_path)
 
 
 def _kept_too_long(patch: pytest.MonkeyPatch) -> None:
@@ -140,18 +139,18 @@ def test_the_crash_run_notices(mutant: Patch, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _settles_while_owed(patch: pytest.MonkeyPatch) -> None:
-    def settle(self: UndoLog, live: Sequence[Mark], released: Mark | None = None) -> None:
+    def settle(self: UndoLog, live: Sequence[UndoMark], released: UndoMark | None = None) -> None:
         owed, self.owed = self.owed, []
         original(self, live, released)
         self.owed = owed
 
     original = UndoLog.settle
     patch.setattr(UndoLog, "settle", settle)
-    patch.setattr(Transactions, "_mend", _nothing)
+    patch.setattr(UndoScope, "_mend", _nothing)
 
 
 def _owed_after_the_undo(patch: pytest.MonkeyPatch) -> None:
-    def undo(self: UndoLog, mark: Mark) -> None:
+    def undo(self: UndoLog, mark: UndoMark) -> None:
         try:
             original(self, mark)
         except OSError:
@@ -163,13 +162,13 @@ def _owed_after_the_undo(patch: pytest.MonkeyPatch) -> None:
 
 
 def _scan_forgets_what_it_owes(patch: pytest.MonkeyPatch) -> None:
-    def pay(self: ScanTransactions) -> list[str]:
+    def pay(self: MirrorScope) -> list[str]:
         owed = self._owed
         assert owed is not None
         self._owed = None
         return self._mirror.restore(owed.manifest)
 
-    patch.setattr(ScanTransactions, "_pay", pay)
+    patch.setattr(MirrorScope, "_finish_owed", pay)
 
 
 def _staged_file_dropped_first(patch: pytest.MonkeyPatch) -> None:
@@ -209,11 +208,11 @@ def _nothing_is_made_void(patch: pytest.MonkeyPatch) -> None:
 
 
 def _bare_snapshots_reach_below_calls(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Savepoints, "check_restorable", Savepoints.check)
+    patch.setattr(SnapshotStack, "check_restorable", SnapshotStack.check)
 
 
 def _bare_snapshots_recover(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "seal", _nothing)
+    patch.setattr(UndoScope, "seal", _nothing)
     patch.setattr(UndoLog, "seal", _nothing)
 
 
@@ -236,7 +235,7 @@ def _trash_purged_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_conflicts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transactions, "refuse_conflicts", _nothing)
+    patch.setattr(UndoScope, "refuse_conflicts", _nothing)
 
 
 def _no_conflicts_in_memory(patch: pytest.MonkeyPatch) -> None:
@@ -244,10 +243,10 @@ def _no_conflicts_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def _everything_is_undone(patch: pytest.MonkeyPatch) -> None:
-    def covers(self: Mark, writer: object) -> bool:
+    def covers(self: UndoMark, writer: object) -> bool:
         return True
 
-    patch.setattr(Mark, "covers", covers)
+    patch.setattr(UndoMark, "covers", covers)
 
 
 def _only_equal_paths_conflict(patch: pytest.MonkeyPatch) -> None:
@@ -276,7 +275,7 @@ def _old_root_although_others_wrote(patch: pytest.MonkeyPatch) -> None:
 
 def _marks_stay_above(patch: pytest.MonkeyPatch) -> None:
     """A position that was undone is still waited for."""
-    patch.setattr(Savepoints, "lower", _nothing)
+    patch.setattr(SnapshotStack, "lower", _nothing)
 
 
 def _failed_scan_undo(folder: Path) -> None:
@@ -375,7 +374,7 @@ def test_the_proofs_notice(
 
 @pytest.mark.torture
 def test_the_full_disk_notices(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not wanted must go before anything is brought back."""
+    """What is not wanted must go before anything is restored."""
     with monkeypatch.context() as patch:
         _trash_purged_last(patch)
         with pytest.raises(JournalError, match="No space"):

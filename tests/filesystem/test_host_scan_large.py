@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,7 @@ def test_an_undo_that_cannot_be_complete_says_so(tmp_path: Path, change: Callabl
 
 
 def test_an_undo_beside_a_large_file_is_complete(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was left out is logged once; as long as nobody changes it, there is nothing to say of it."""
+    """What was left out is logged once; as long as it does not change, there is nothing to say of it."""
     (tmp_path / "big").write_bytes(b"x" * 2 * MIB)  # so recently that it might change without a trace
     (tmp_path / "small").write_text("as it was")
     with (
@@ -233,6 +234,7 @@ def test_the_call_that_changes_a_large_file_is_told(tmp_path: Path) -> None:
         executor_of(fs, handler).execute(ToolCall("1", "work", "{}"))
 
 
+@pytest.mark.slow  # waits for a time limit
 def test_a_call_that_ran_out_of_time_is_undone_also_where_that_takes_copies(tmp_path: Path) -> None:
     """Its work is given up, its undo is not."""
     path = tmp_path / "file"
@@ -249,6 +251,106 @@ def test_a_call_that_ran_out_of_time_is_undone_also_where_that_takes_copies(tmp_
         assert executor_of(fs, handler, timeout=1.0).execute(ToolCall("1", "work", "{}")).outcome == "timeout"
         ended.set()
         assert path.read_bytes() == b"x" * 9 * MIB
+
+
+class Counting(Syscalls):
+    """Counts how often a directory is listed, by its inode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = Counter[int]()
+
+    def names(self, fd: int) -> list[str]:
+        self.listed[self.fstat(fd).st_ino] += 1
+        return super().names(fd)
+
+    def stats(self, fd: int) -> list[tuple[str, os.stat_result]]:
+        self.listed[self.fstat(fd).st_ino] += 1
+        return super().stats(fd)
+
+
+def test_a_failing_call_walks_once_when_it_begins_and_once_when_it_ends(tmp_path: Path) -> None:
+    """What it changed is found out by the walk that the undo goes by; what is restored is looked at by itself."""
+    for number in range(20):
+        (tmp_path / f"d{number}").mkdir()
+        (tmp_path / f"d{number}" / "file").write_text("as it was")
+    (tmp_path / "closed").mkdir()
+    calls = Counting()
+
+    def handler(_: Nothing, context: ToolContext) -> ToolResult[None]:
+        del context
+        (tmp_path / "d1" / "file").write_text("changed")
+        (tmp_path / "d2" / "file").unlink()
+        (tmp_path / "d3" / "new").write_text("new")
+        (tmp_path / "closed").chmod(0)
+        return ToolResult.error("changed my mind")
+
+    with HostFilesystem(tmp_path, watch="scan", syscalls=calls) as fs:
+        executor = executor_of(fs, handler)
+        for number in range(3):
+            calls.listed.clear()
+            reply = executor.execute(ToolCall(str(number), "work", "{}"))
+            assert reply.outcome == "failed"
+            assert "Rolled back: 3 files and 1 directory." in reply.text
+            assert {calls.listed[(tmp_path / f"d{n}").stat().st_ino] for n in range(20)} == {2}
+            assert calls.listed[tmp_path.stat().st_ino] == 2
+            assert (tmp_path / "d1" / "file").read_text() == "as it was"
+            assert (tmp_path / "d2" / "file").read_text() == "as it was"
+            assert not (tmp_path / "d3" / "new").exists()
+            assert (tmp_path / "closed").stat().st_mode & 0o777
+
+
+def test_a_walk_is_shared_with_the_next_restore_only(tmp_path: Path) -> None:
+    """After a write, another snapshot or a mere `changes`, a restore looks for itself."""
+    (tmp_path / "a").write_text("as it was")
+    calls = Counting()
+    root = tmp_path.stat().st_ino
+    with HostFilesystem(tmp_path, watch="scan", syscalls=calls) as fs:
+        snapshot = fs.snapshot()
+        (tmp_path / "b").write_text("new")
+        assert fs.changes_before_restore(snapshot).added == ("b",)
+        calls.listed.clear()
+        fs.restore(snapshot)
+        assert not calls.listed[root]
+        assert not (tmp_path / "b").exists()
+        steps: list[Callable[[], object]] = [
+            lambda: fs.write("c", "by the API"),
+            fs.snapshot,
+            lambda: fs.changes(snapshot),
+        ]
+        for step in steps:
+            fs.changes_before_restore(snapshot)
+            (tmp_path / "a").write_text("changed")
+            (tmp_path / "d").write_text("new")
+            step()
+            fs.restore(snapshot)
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+            assert (tmp_path / "a").read_text() == "as it was"
+
+
+class Taking(Syscalls):
+    """Another program takes a file away as soon as it is restored."""
+
+    def rename(self, source: str, target: str, *, source_fd: int, target_fd: int) -> None:
+        super().rename(source, target, source_fd=source_fd, target_fd=target_fd)
+        if target == "gone":
+            self.unlink(target, dir_fd=target_fd)
+
+
+def test_a_file_that_is_taken_away_while_it_is_restored_does_not_fail_the_undo(tmp_path: Path) -> None:
+    """What other programs do after it was restored is theirs; all else is restored, and the next snapshot sees it."""
+    (tmp_path / "gone").write_text("as it was")
+    (tmp_path / "kept").write_text("as it was")
+    with HostFilesystem(tmp_path, watch="scan", syscalls=Taking()) as fs:
+        snapshot = fs.snapshot()
+        (tmp_path / "gone").write_text("changed")
+        (tmp_path / "kept").write_text("changed")
+        fs.restore(snapshot)
+        assert (tmp_path / "kept").read_text() == "as it was"
+        assert fs.changes(snapshot).removed == ("gone",)
+        fs.write("new", "x")
+        fs.restore(snapshot)
+        assert not (tmp_path / "new").exists()
 
 
 class Slow(Syscalls):

@@ -121,7 +121,7 @@ def test_an_outer_undo_finishes_an_inner_one_that_failed(root: Path) -> None:
         fs.write("outer.txt", "x")
         inner = fs.savepoint()
         fs.write("inner.txt", "x")
-        disk.broken = {"rename"}
+        disk.broken = {"rename", "unlink"}
         with pytest.raises(JournalError):
             fs.restore(inner)
         disk.broken.clear()
@@ -140,7 +140,7 @@ def test_an_owed_undo_does_not_reach_below_its_mark(root: Path) -> None:
         fs.write("outer.txt", "x")
         inner = fs.savepoint()
         fs.write("inner.txt", "x")
-        disk.broken = {"rename"}
+        disk.broken = {"rename", "unlink"}
         with pytest.raises(JournalError):
             fs.restore(inner)
         disk.broken.clear()
@@ -276,6 +276,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow  # a process that is killed
 @WATCH
 @pytest.mark.parametrize("how", ["open", "between"])
 def test_a_kill_undoes_the_open_call_only(root: Path, watch: Literal["scan"] | None, how: str) -> None:
@@ -291,7 +292,7 @@ def test_a_kill_undoes_the_open_call_only(root: Path, watch: Literal["scan"] | N
 
 @WATCH
 def test_a_bare_snapshot_goes_back_over_committed_calls(root: Path, watch: Literal["scan"] | None) -> None:
-    """Kept by a call is final for a crash, not for a snapshot that somebody still holds."""
+    """Kept by a call is final for a crash, not for a snapshot that is still held."""
     before = _looks(root)
     with HostFilesystem(root, watch=watch) as fs:
         older = fs.snapshot()

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from threading import Thread
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weakincentives.errors import SnapshotError
 from weakincentives.filesystem import FileChanges, Filesystem
@@ -53,6 +55,92 @@ class Ticking:
 
 def times(fs: InMemoryFilesystem) -> dict[str, float]:
     return {path: fs.stat(path).modified for path in fs.glob("**")}
+
+
+def test_appending_to_a_long_file_copies_only_what_is_appended() -> None:
+    """Whatever the file's length; a reader of its end copies no more than that end."""
+    fs = InMemoryFilesystem({"log": bytes(50_000_000)})
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            before = fs.snapshot()
+            fs.append("log", b"x")
+            assert fs.changes(before) == FileChanges((), ("log",), ())
+            assert fs.read_bytes("log", offset=fs.stat("log").size - 2, limit=9)[-1:] == b"x"
+            fs.restore(before)
+            fs.append("log", b"y")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert fs.read_bytes("log") == bytes(50_000_000) + b"y" * 100
+
+
+def test_a_long_file_that_was_appended_to_is_kept_once() -> None:
+    """Reading joins it, and what it was before goes when no snapshot holds it."""
+    tracemalloc.start()
+    try:
+        fs = InMemoryFilesystem({"log": bytes(20_000_000)})
+        for _ in range(5):
+            fs.append("log", b"x")
+            assert len(fs.read_bytes("log")) == fs.stat("log").size
+        assert tracemalloc.get_traced_memory()[0] < 21_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_small_appends_take_little_more_memory_than_their_bytes() -> None:
+    """They are kept together, not one object each."""
+    fs = InMemoryFilesystem()
+    line = b"0123456789"
+    tracemalloc.start()
+    try:
+        for _ in range(20_000):
+            fs.append("log", line)
+        assert tracemalloc.get_traced_memory()[0] < 400_000
+    finally:
+        tracemalloc.stop()
+    assert fs.read_bytes("log") == line * 20_000
+
+
+def test_threads_that_read_a_file_in_pieces_see_one_content() -> None:
+    """Each joins it or finds it joined; a snapshot of before shows what was there."""
+    parts = [bytes([number]) * 70_000 for number in range(20)]
+    fs = InMemoryFilesystem({"log": parts[0]})
+    before = fs.snapshot()
+    for part in parts[1:]:
+        fs.append("log", part)
+    whole, seen = b"".join(parts), list[bool]()
+    threads = [Thread(target=lambda: seen.append(fs.read_bytes("log") == whole)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True] * 8
+    fs.restore(before)
+    assert fs.read_bytes("log") == parts[0]
+
+
+def test_a_search_sees_a_file_in_pieces_as_one() -> None:
+    """What makes a file binary, or an encoding, may stand behind its first piece; so may half of a line."""
+    fs = InMemoryFilesystem({"binary": "needle", "text": "a nee", "wide": b"\xff"})
+    fs.append("binary", b"\0" + b"x" * 100_000)
+    fs.append("text", "dle\n" + "x" * 100_000)
+    fs.append("wide", b"\xfe" + "needle\n".encode("utf-16-le") + bytes(100_000))
+    assert [(match.path, match.line) for match in fs.grep("needle")] == [("text", 1), ("wide", 1)]
+
+
+@given(st.lists(st.binary(max_size=9) | st.integers(0, 90_000).map(bytes), min_size=1, max_size=8), st.data())
+def test_any_part_of_a_file_in_pieces_is_that_part_of_its_content(written: list[bytes], data: st.DataObject) -> None:
+    """Also one that begins behind its end or is longer than the rest."""
+    fs = InMemoryFilesystem()
+    for content in written:
+        fs.append("log", content)
+    whole = b"".join(written)
+    offset = data.draw(st.integers(0, len(whole) + 2))
+    limit = data.draw(st.none() | st.integers(0, len(whole) + 2))
+    assert fs.stat("log").size == len(whole)
+    assert fs.read_bytes("log", offset=offset, limit=limit) == whole[offset:][:limit]
+    assert fs.read_bytes("log") == whole
 
 
 def test_files_can_be_given_at_the_start() -> None:

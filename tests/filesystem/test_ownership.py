@@ -1,4 +1,4 @@
-"""Files that several calls write at once: an undo takes back the call's own changes and nobody else's."""
+"""Files that several calls write at once: an undo restores what the call itself changed, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.filesystem.test_host_model import _Failure as Impossible
 from weakincentives.errors import ConflictError, SnapshotError
 from weakincentives.fence import Owner, enter_owner, leave_owner
 from weakincentives.filesystem import HostFilesystem, InMemoryFilesystem
-from weakincentives.testing.filesystem_savepoints import Savepoints
+from weakincentives.testing.filesystem_savepoints import SavepointSuite
 
 names = st.sampled_from(["a", "b", "c", "d"])
 paths = st.lists(names, min_size=1, max_size=3).map("/".join)
@@ -202,7 +202,7 @@ def test_a_savepoint_for_all_owns_writes_outside_of_calls(fs: Any) -> None:
 
 
 def test_a_savepoint_opened_by_hand_owns_everything(fs: Any) -> None:
-    """Outside of calls there is nobody else to spare."""
+    """Outside of calls there is no other writer to spare."""
     savepoint = fs.savepoint()
     with by(opened()):
         fs.write("call.txt", "x")
@@ -268,7 +268,7 @@ def test_somebody_elses_undo_does_not_touch_an_open_call(fs: Any) -> None:
 
 
 def test_a_dropped_savepoint_keeps_nothing(fs: Any) -> None:
-    """One that nobody holds any more counts as released: what it kept is freed, and others may write."""
+    """One without references counts as released: what it kept is freed, and others may write."""
     call = opened()
     savepoint = fs.savepoint(call)
     with by(call):
@@ -278,7 +278,7 @@ def test_a_dropped_savepoint_keeps_nothing(fs: Any) -> None:
     if isinstance(fs, InMemoryFilesystem):
         assert (fs._writes._writes, fs._writes.open) == ([], [])
     else:
-        assert fs._transactions.undo.entries == []
+        assert fs._scope.undo.entries == []
 
 
 def test_one_file_written_often_is_kept_once(fs: Any) -> None:
@@ -291,7 +291,7 @@ def test_one_file_written_often_is_kept_once(fs: Any) -> None:
     if isinstance(fs, InMemoryFilesystem):
         assert len(fs._writes._writes) == 1
     else:
-        assert len(fs._transactions.undo.entries) == 1
+        assert len(fs._scope.undo.entries) == 1
     fs.restore(savepoint)
     assert fs.read("kept.txt") == "kept"
 
@@ -545,8 +545,8 @@ class SharedDisk(SharedFiles):
     @rule()
     def crash(self) -> None:
         """The process ends without a word: calls that are open are undone, and nothing else."""
-        transactions = self.fs._transactions
-        transactions.closed = self.fs._closed = True
+        transactions = self.fs._scope
+        transactions.closed = self.fs._disk.closed = True
         state = transactions.disk._state
         if state is not None:
             for fd in {state._tx_fd, state.fd, state.entry}:
@@ -618,8 +618,8 @@ class Forgetful(Careless):
 def test_the_contract_notices_savepoints_that_do_not_hold(make: Callable[[], Any], noticed: set[str]) -> None:
     """The suite for users' own filesystems fails on savepoints that undo too much, or nothing."""
     failed: set[str] = set()
-    for name in [name for name in vars(Savepoints) if name.startswith("test_")]:
-        suite = Savepoints()
+    for name in [name for name in vars(SavepointSuite) if name.startswith("test_")]:
+        suite = SavepointSuite()
         suite.make = make
         suite.setup_method()
         try:

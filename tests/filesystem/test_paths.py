@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weakincentives.errors import PathRefusedError
 from weakincentives.filesystem.paths import ancestors, is_below, join, normalise, split
-from weakincentives.testing import ESCAPES
+from weakincentives.testing.code_escapes import ESCAPES
 
 
 @pytest.mark.parametrize(

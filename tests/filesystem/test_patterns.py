@@ -32,6 +32,11 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return request.param
 
 
+in_each_engine = pytest.mark.parametrize(
+    "engine", ["re2", pytest.param("regex", marks=pytest.mark.slow)], indirect=True
+)
+"""For tests of many patterns: regex searches in a process of its own, which is started for each."""
+
 TEXT = (
     "def brew(cups):\n    return cups * 3\n\nTODO: tea, coffee; and 12.5 EUR\nfoo-bar_baz fooBAR FOO\n\ttab\n"
     "path/to/file.py:120:error\naaa!\nab\nabab\nx{3} [y] (z) a+b=c $5 ^top\\n | pipe\nemail@example.org\n"
@@ -68,6 +73,7 @@ def lines_found(pattern: str) -> list[int]:
     return [match.line - 1 for match in fs.grep(pattern, timeout=60)]
 
 
+@in_each_engine
 @pytest.mark.parametrize("pattern", CORPUS)
 def test_both_engines_find_what_re_finds(engine: str, pattern: str) -> None:
     """Line by line, with ASCII classes, on every pattern of the corpus."""
@@ -263,8 +269,9 @@ def test_the_time_limit_is_wall_time_also_while_the_process_is_stopped(which: st
         assert process.wait(60) == 0
 
 
-def test_lines_longer_than_a_piece_are_searched_whole() -> None:
+def test_lines_longer_than_a_piece_are_searched_whole(engine: str) -> None:
     """A match may span what one read gives; `$` is the end of the line, not of what was read."""
+    del engine
     line = "a" * 100_000 + "start" + "b" * 300_000 + "end"
     fs = InMemoryFilesystem({"x": f"first\n{line}\nlast\n"})
     assert [match.line for match in fs.grep("start.*end$", timeout=60)] == [2]

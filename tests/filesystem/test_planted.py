@@ -1,4 +1,4 @@
-"""Whatever somebody plants, copies, puts back or damages: nothing outside the root changes, nothing false is undone."""
+"""Whatever is planted, copied, replayed or damaged: nothing outside the root changes, nothing false is undone."""
 
 from __future__ import annotations
 

@@ -13,11 +13,10 @@ from tests.filesystem.crash import keep_vault
 
 from weakincentives.filesystem.disk import journal, manifest, mirror, private_dir
 from weakincentives.filesystem.disk import locations as places
-from weakincentives.filesystem.disk.frames import Authenticator
 from weakincentives.filesystem.disk.journal import Journal
-from weakincentives.filesystem.disk.locations import Places
+from weakincentives.filesystem.disk.locations import StateFinder
 from weakincentives.filesystem.disk.reversal import Reversal
-from weakincentives.filesystem.disk.state_dir import IDLE, Binding, StateDir
+from weakincentives.filesystem.disk.state_dir import IDLE, Authenticator, StateBinding, StateDir
 from weakincentives.filesystem.disk.vaults import RootRecord, Vaults
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -43,7 +42,7 @@ def _intent_after_the_vault(patch: pytest.MonkeyPatch) -> None:
 
 
 def _transaction_not_compared(patch: pytest.MonkeyPatch) -> None:
-    def header_body(version: str, binding: Binding, _transaction: bytes) -> bytes:
+    def header_body(version: str, binding: StateBinding, _transaction: bytes) -> bytes:
         return original(version, binding, IDLE)
 
     def body(self: Journal, _transaction: bytes) -> bytes:
@@ -67,9 +66,7 @@ def _macs_not_chained(patch: pytest.MonkeyPatch) -> None:
 
 
 def _macs_not_compared(patch: pytest.MonkeyPatch) -> None:
-    from weakincentives.filesystem.disk import frames
-
-    patch.setattr(frames, "compare_digest", _true)
+    patch.setattr(journal, "compare_digest", _true)
 
 
 def _paths_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -88,7 +85,7 @@ def _images_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _vault_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Places, "_is", _true)
+    patch.setattr(StateFinder, "_is", _true)
 
 
 def _modes_not_checked(patch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ from tests.filesystem.crash import Faulty, abandon, build, entry_of, keep_vault,
 from tests.filesystem.planted import Case
 
 from weakincentives.errors import JournalError
-from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import disk_root as disk
 from weakincentives.filesystem.disk import locations as places
 from weakincentives.filesystem.disk import private_dir
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
-from weakincentives.filesystem.disk.frames import Authenticator
 from weakincentives.filesystem.disk.journal import Record
 from weakincentives.filesystem.disk.private_dir import KEY, ROOTS
+from weakincentives.filesystem.disk.state_dir import Authenticator
 from weakincentives.filesystem.disk.syscalls import Syscalls
 from weakincentives.filesystem.disk.vaults import RootRecord, write_record
 
@@ -180,7 +180,7 @@ def test_state_dir_names_the_place(tmp_path: Path) -> None:
 
 
 def test_state_dir_inside_the_root_is_refused(tmp_path: Path) -> None:
-    """Whoever works in the root could write there; a symlink does not help."""
+    """A program that works in the root could write there; a symlink does not help."""
     (tmp_path / "root").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "root")
     for inside in (tmp_path / "root" / "state", tmp_path / "link" / "state", tmp_path / "root"):
@@ -244,6 +244,7 @@ def test_the_home_is_used_without_a_setting(tmp_path: Path, monkeypatch: pytest.
     assert private_dir.location(None) == str(tmp_path / ".local" / "state" / "wink")
 
 
+@pytest.mark.slow  # processes
 def test_processes_that_start_at_once_agree_on_the_key(tmp_path: Path) -> None:
     """The key is complete before it has its name, and the first one stays."""
     code = (
@@ -318,6 +319,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.slow  # a process that is killed
 @pytest.mark.parametrize("gone", [False, True], ids=["there", "deleted"])
 @pytest.mark.parametrize("kept", ["", "open", "rejected", "looked"])
 def test_what_a_killed_process_left_goes_by_itself(
@@ -370,7 +372,7 @@ def test_a_process_at_work_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_file_that_stood_for_a_lock_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless somebody holds it."""
+    """Unless another process holds it."""
     keep_vault(monkeypatch, "private", tmp_path)
     build(tmp_path / "first")
     with HostFilesystem(tmp_path / "first") as fs:

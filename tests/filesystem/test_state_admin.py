@@ -14,12 +14,11 @@ from tests.filesystem.crash import PLACES, Crash, Faulty, build, entry_of, keep_
 from tests.filesystem.planted import Case
 
 from weakincentives.errors import JournalError
-from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import disk_root as disk
 from weakincentives.filesystem.disk import private_dir, state_admin
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
-from weakincentives.filesystem.disk.kept_state import Entry, KeptState
+from weakincentives.filesystem.disk.kept_state import KeptState, StateEntry
 from weakincentives.filesystem.disk.private_dir import KEY, ROOTS
-from weakincentives.filesystem.disk.root_lock import RootLock
 from weakincentives.filesystem.disk.state_admin import (
     StateAdminError,
     clean,
@@ -28,6 +27,7 @@ from weakincentives.filesystem.disk.state_admin import (
     losses,
     rotate_key,
 )
+from weakincentives.filesystem.disk.state_dir import RootLock
 from weakincentives.filesystem.disk.syscalls import HANDLE, Syscalls
 from weakincentives.filesystem.disk.vaults import RootRecord, write_record
 
@@ -309,7 +309,7 @@ def test_a_lock_on_another_directory_with_the_number_of_the_root_is_not_its_own(
 
 
 def test_forget_refuses_what_was_not_agreed_to(case: Case) -> None:
-    """Somebody opened the root while the question stood there."""
+    """Another process opened the root while the question stood there."""
     with find_entry(str(case.root)) as entry:
         lost = losses(entry)
         HostFilesystem(case.root).close()
@@ -361,7 +361,7 @@ def _forgotten(case: Case, home: private_dir.PrivateDir, number: int) -> bool:
     """Forget the root in a process that is killed at that call; whether it came to its end."""
     syscalls = Faulty()
     try:
-        with Entry(syscalls, home, entry_of(case.root).name, str(case.root)) as entry:
+        with StateEntry(syscalls, home, entry_of(case.root).name, str(case.root)) as entry:
             lost = losses(entry)
             syscalls.at = syscalls.count + number
             state_admin.forget(entry, lost)
@@ -482,6 +482,7 @@ def test_no_entry_is_made_while_the_key_is_replaced(tmp_path: Path, monkeypatch:
             rotate_key(state)
 
 
+@pytest.mark.slow  # processes
 def test_a_process_that_reads_the_key_gets_the_entries_that_belong_to_it(tmp_path: Path) -> None:
     """While others replace the key again and again, key and directory of entries agree."""
     state = tmp_path / "state"
@@ -504,7 +505,7 @@ def test_a_process_that_reads_the_key_gets_the_entries_that_belong_to_it(tmp_pat
 
 
 def test_a_substitute_lock_that_was_removed_is_not_used_any_more(tmp_path: Path) -> None:
-    """Where a file stands for the root, and somebody removed it, all lock the one that is there now."""
+    """Where a file stands for the root, and it was removed, all lock the one that is there now."""
     build(tmp_path / "root")
     home = private_dir.make(str(tmp_path / "state"))
     root_fd = Syscalls().open(str(tmp_path / "root"), HANDLE)

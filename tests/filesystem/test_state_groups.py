@@ -1,4 +1,4 @@
-"""Directories above the private one that a group may write to: fine if nobody else is in the group."""
+"""Directories above the private one that a group may write to: fine if no other user is in the group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ANNA, BERT = User("anna", 1000, 1000), User("bert", 1001, 1001)
     ],
 )
 def test_a_group_is_private_if_nobody_else_is_in_it(group: Group, others: list[User], private: bool) -> None:
-    """It is the primary group, has the user's name, no other member, and is nobody else's primary group."""
+    """It is the primary group, has the user's name, no other member, and is the primary group of no other user."""
     assert is_private_group(group, ANNA, [ANNA, *others]) is private
 
 

@@ -16,10 +16,10 @@ from tests.filesystem.crash import Crash, Faulty, build, picture
 
 from weakincentives.cli import main
 from weakincentives.errors import JournalError
-from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import disk_root as disk
 from weakincentives.filesystem.disk import locations as root_checks
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
-from weakincentives.filesystem.disk.frames import RejectedError
+from weakincentives.filesystem.disk.journal import RejectedError
 from weakincentives.filesystem.disk.locations import old_places
 from weakincentives.filesystem.disk.version_1 import OldTransaction, old_transactions, open_old
 
@@ -114,7 +114,7 @@ def test_what_was_left_open_is_told_and_undone(old: Old, capsys: pytest.CaptureF
 
 
 def test_nothing_is_changed_before_a_yes(old: Old, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where nobody can be asked, exit code 2."""
+    """Without a terminal to ask at, exit code 2."""
     before = picture(old.folder)
     assert main(["state", "import-v1", str(old.root)]) == 2
     assert "--yes" in capsys.readouterr().err
@@ -245,12 +245,12 @@ def test_processes_of_both_versions_are_excluded(old: Old) -> None:
     syscalls.reap()
     with pytest.raises(JournalError, match="wink state clean"):
         import_all(old.root)
-    killed._transactions.closed = True
+    killed._scope.closed = True
     assert held is not None
 
 
 def test_what_is_not_of_version_1_stays(old: Old) -> None:
-    """Everything is undone, and the directory stays with what somebody else put there."""
+    """Everything is undone, and the directory stays with what other programs put there."""
     (old.state / "notes").write_text("mine")
     (found,) = (each.remove() for each in old_transactions(str(old.root)) if each.undo() is None)
     assert not found

@@ -11,14 +11,14 @@ import pytest
 from tests.filesystem.crash import PLACES, Faulty, abandon, build, entry_of, keep_vault, open_host, picture, vault_of
 from tests.filesystem.planted import Case
 
-from weakincentives.contrib.podman.workspace import Workspace
+from weakincentives.contrib.podman.workspace import ContainerWorkspace
 from weakincentives.errors import PathRefusedError, PromptValidationError
-from weakincentives.filesystem.disk import disk_state as disk
+from weakincentives.filesystem.disk import disk_root as disk
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
 from weakincentives.filesystem.disk.private_dir import KEY, ROOTS
 from weakincentives.results import ToolResult
 from weakincentives.runtime.ledger import SqliteEffectLedger
-from weakincentives.runtime.ledger.sqlite_file import Queue
+from weakincentives.runtime.ledger.sqlite_file import WriterQueue
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -91,7 +91,7 @@ def test_a_container_is_refused_before_its_folder_is_opened(
     keep_vault(monkeypatch, "inside", tmp_path)
     before = picture(tmp_path)
     with pytest.raises(PromptValidationError, match="would be inside"):
-        Workspace(shared, {"b.txt": "x"})
+        ContainerWorkspace(shared, {"b.txt": "x"})
     assert picture(tmp_path) == before
 
 
@@ -107,7 +107,7 @@ def test_nothing_is_undone_in_a_folder_that_a_container_may_not_have(
     abandon(fs, syscalls)
     before = picture(tmp_path)
     with pytest.raises(PromptValidationError, match="would be inside"):
-        Workspace(shared, {"b.txt": "x"})
+        ContainerWorkspace(shared, {"b.txt": "x"})
     assert picture(tmp_path) == before
     HostFilesystem(shared).close()
     assert (shared / "a.txt").read_text() == "old"
@@ -127,7 +127,7 @@ def test_a_vault_that_is_inside_already_refuses_a_container(
     assert entry_of(shared).exists()
     before = picture(tmp_path)
     with pytest.raises(PromptValidationError, match="inside"):
-        Workspace(shared, {})
+        ContainerWorkspace(shared, {})
     assert picture(tmp_path) == before
     fs.close()
 
@@ -138,8 +138,8 @@ def test_a_vault_that_is_inside_already_refuses_a_container(
 _WAITS = """
 import sys
 from pathlib import Path
-from weakincentives.runtime.ledger.sqlite_file import Queue
-queue = Queue(Path(sys.argv[1]))
+from weakincentives.runtime.ledger.sqlite_file import WriterQueue
+queue = WriterQueue(Path(sys.argv[1]))
 queue.join()
 print("waiting", flush=True)
 sys.stdin.readline()
@@ -149,12 +149,13 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow  # an interpreter
 def test_a_ledger_may_be_in_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that waits for the ledger keeps nobody from writing, and a transaction is not taken for a waiter."""
+    """Waiting for the ledger keeps no other process from writing, and a transaction is not taken for a waiter."""
     monkeypatch.setattr(disk, "PATIENCE", 0.05)
     root = tmp_path / "root"
     build(root)
-    queue = Queue(root)
+    queue = WriterQueue(root)
     with (
         subprocess.Popen(
             [sys.executable, "-c", _WAITS, str(root)],

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.runtime.limits_parts import Text, call, executor_of
 
-from weakincentives.errors import ReadOnlyError, StaleCallError
+from weakincentives.errors import PathRefusedError, ReadOnlyError, StaleCallError
 from weakincentives.fence import Fence, ReadOnlyGuard
-from weakincentives.filesystem import Filesystem, GuardedFilesystem, ReadOnlyFilesystem, SubFilesystem
+from weakincentives.filesystem import FileChanges, Filesystem, ReadOnlyFilesystem, SubFilesystem
 from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
+from weakincentives.filesystem.views import GuardedFilesystem, NotingFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
 from weakincentives.testing import FilesystemContract
@@ -27,6 +28,30 @@ class TestGuardedFilesystem(FilesystemContract):
 
     def make(self) -> Filesystem:
         return GuardedFilesystem(InMemoryFilesystem(), Fence())
+
+
+class TestNotingFilesystem(FilesystemContract):
+    """Taking note of what is read changes nothing about it."""
+
+    def make(self) -> Filesystem:
+        noted: list[str] = []
+        return NotingFilesystem(InMemoryFilesystem(), Fence(), noted.append)
+
+
+def test_what_is_asked_for_by_name_is_noted() -> None:
+    """Canonically, also through a view of a directory, and when there is nothing; a refused path is not."""
+    noted: list[str] = []
+    fs = InMemoryFilesystem({"a/b.txt": "here", "a/c.txt": "x", "d.txt": "y"})
+    view = NotingFilesystem(fs, Fence(), noted.append)
+    view.read("/workspace/a//b.txt")
+    view.sub("a").read_bytes("c.txt")
+    view.exists("none")
+    view.grep("here")
+    assert (len(view.list(".")), len(view.glob("**/*")), len(view.search("d"))) == (2, 4, 1)
+    with pytest.raises(PathRefusedError):
+        view.read("../x")
+    view.copy("a", "e")
+    assert noted == ["a/b.txt", "a", "a/c.txt", "none", "a/b.txt", "a", "a/b.txt", "a/c.txt"]
 
 
 @pytest.mark.parametrize("view", [GuardedFilesystem, ReadOnlyFilesystem, SubFilesystem, InMemoryFilesystem])
@@ -73,6 +98,32 @@ def test_a_guard_that_refuses_keeps_writes_out() -> None:
     assert view.read("a") == "x"
 
 
+class Prepared(InMemoryFilesystem):
+    """Does something to the files already when it is asked for the changes before a restore, as those on disk may."""
+
+    prepared = 0
+
+    def changes_before_restore(self, since: Any, /) -> FileChanges:
+        self.prepared += 1
+        return self.changes(since)
+
+
+def test_a_view_that_may_not_write_does_not_prepare_a_restore() -> None:
+    """Directories are opened and containers are halted for a restore: not by a call that is over, nor by a reader."""
+    fs, fence = Prepared({"a": "x"}), Fence()
+    view = GuardedFilesystem(fs, fence)
+    snapshot = view.snapshot()
+    fs.write("a", "y")
+    assert view.changes_before_restore(snapshot).changed == ("a",)
+    assert fs.prepared == 1
+    assert ReadOnlyFilesystem(fs).changes_before_restore(snapshot).changed == ("a",)
+    fence.close("it timed out")
+    with pytest.raises(StaleCallError, match="timed out"):
+        view.changes_before_restore(snapshot)
+    assert fs.prepared == 1
+    assert view.changes(snapshot).changed == ("a",)
+
+
 def test_a_guard_is_left_when_the_write_raises() -> None:
     """A failing write does not keep the fence locked, so that closing it goes through."""
     fence = Fence()
@@ -96,7 +147,7 @@ def test_a_sub_view_of_a_view_does_not_stack() -> None:
 
 
 class Counting(InMemoryFilesystem):
-    """A filesystem of somebody's own, with a method that the protocol does not have."""
+    """A user's own filesystem, with a method that the protocol does not have."""
 
     def words(self, path: str) -> int:
         return len(self.read(path).split())

@@ -291,7 +291,7 @@ def test_a_denial_is_recorded(text: str, continued: bool) -> None:
 
 
 def test_an_answer_from_elsewhere_is_recorded_as_it_is_given() -> None:
-    """The result of a call that somebody ran by other means is recorded with its outcome and its value."""
+    """The result of a call that was run by other means is recorded with its outcome and its value."""
     session = Session()
     adapter = ScriptedAdapter(call("act", how="x"), say("Done."), manual=True)
     prompt = prompt_with(make_tool(fine))

@@ -210,7 +210,7 @@ def test_a_dispatcher_of_somebody_else_that_raises() -> None:
 
 
 class Interrupting:
-    """Ctrl-C in somebody else's code that is called around the handler."""
+    """Ctrl-C in a user's code that is called around the handler."""
 
     @staticmethod
     def reducer(world: World) -> None:
@@ -291,7 +291,7 @@ def test_ctrl_c_around_the_handler(where: str) -> None:
         world.call()
     assert outcomes(world.events) == ["cancelled"]
     assert world.picture() == before
-    assert "Nothing was changed: 2 files and the note were restored." in world.events[0].rendered_output
+    assert "Rolled back: 2 files and the Note state. Nothing was changed." in world.events[0].rendered_output
     assert world.counter.alive == 0
 
 
@@ -425,13 +425,13 @@ def test_a_turn_that_ends_the_evaluation_is_answered_first(how: str, tool: str, 
     ids = [call.id for call in calls]
     ended = "cancelled" if how == "ctrl-c" else "crashed"
     found = {reply.call_id: reply.outcome for reply in answers}
-    if (how, tool) == ("ctrl-c", "watch"):  # what is stopped waits for nobody, and asyncio cancels the other tasks
+    if (how, tool) == ("ctrl-c", "watch"):  # what is stopped waits for nothing, and asyncio cancels the other tasks
         assert (sorted(found), len(answers), len(world.events)) == (sorted(ids), 4, 4)
         return
     assert [reply.call_id for reply in answers] == ids
     assert list(found.values()) == ["succeeded", ended, "cancelled", "cancelled"]
     recorded = [event.call_id for event in world.events]
-    if (how, tool) == ("ctrl-c", "watch"):  # a reader that is stopped waits for nobody
+    if (how, tool) == ("ctrl-c", "watch"):  # a reader that is stopped waits for nothing
         recorded.sort(key=lambda call_id: ids.index(str(call_id)))
     assert recorded == ids
 

@@ -44,8 +44,8 @@ from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesy
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.resources import Binding, Scope
 from weakincentives.runtime import Session
-from weakincentives.runtime.threads import abandoned_count
 from weakincentives.session import append_all, reducer
+from weakincentives.threads import abandoned_count
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def test_a_late_write_raises_and_changes_nothing(how: str, take: Take) -> None:
 
 @pytest.mark.parametrize(("how", "outcome"), ENDINGS.items(), ids=ENDINGS)
 def test_however_a_call_ends_its_handles_end_with_it(how: str, outcome: str) -> None:
-    """Returned, failed, raised, timed out, past the deadline or cancelled: the handles are worthless."""
+    """Returned, failed, raised, timed out, past the deadline or cancelled: the handles are revoked."""
     for name in ("append to a slice kept from before", "publish", "write a file", "write through a part"):
         check(Over(files_of(), WRITES[name]), how, outcome)
 

@@ -306,6 +306,7 @@ def test_retry_waits_for_the_end_too(ledger: Ledger) -> None:
     assert stuck.effects == ["A", "A"]
 
 
+@pytest.mark.slow  # waits for a lease
 def test_its_lease_is_extended_as_long_as_it_runs(tmp_path: Path) -> None:
     """Other processes go on waiting for it, however short the lease is."""
     stuck, path = Stuck(), tmp_path / "ledger.db"
@@ -345,7 +346,7 @@ def test_a_lost_lease_lets_others_in_but_not_this_process(ledger: Ledger) -> Non
 
 
 def test_until_its_end_is_recorded_it_counts_as_running(tmp_path: Path) -> None:
-    """Somebody else is writing just then; in between nobody may take the call for one that can run."""
+    """Another process is writing just then; in between the call may not be taken for one that can run."""
     stuck, path = Stuck(), tmp_path / "ledger.db"
     with SqliteEffectLedger(path) as ledger, executor(stuck.sync, ledger) as run:
         run.execute(refund())
@@ -432,7 +433,7 @@ def test_what_is_recalled_of_it_is_that_it_runs(ledger: Ledger) -> None:
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_handler(tmp_path: Path) -> None:
-    """The thread is not there; the row says that somebody else holds the call."""
+    """The thread is not there; the row says that another process holds the call."""
     stuck = Stuck()
     with SqliteEffectLedger(tmp_path / "ledger.db") as ledger, executor(stuck.sync, ledger) as run:
         run.execute(refund())

@@ -1,4 +1,4 @@
-"""G5: a tool with an `IdempotencyConfig` runs at most once a key, and what nobody knows is called unknown."""
+"""G5: a tool with an `IdempotencyConfig` runs at most once per key, and an outcome that cannot be known is unknown."""
 
 from __future__ import annotations
 
@@ -389,6 +389,19 @@ def test_an_unexpected_exception_leaves_the_outcome_unknown(ledger: Ledger) -> N
     assert entry.state == "unknown"
 
 
+def test_the_reply_to_an_unknown_outcome_does_not_say_that_nothing_was_changed(ledger: Ledger) -> None:
+    """State was rolled back, but the effect outside may have happened."""
+
+    def boom(params: Refund, *, context: ToolContext) -> ToolResult[Receipt]:
+        context.session.dispatch(params)
+        raise ConnectionError("the line went dead")
+
+    with executor(refund_tool(boom), ledger) as run:
+        reply = run.execute(refund())
+    assert reply.outcome == "unknown"
+    assert reply.text.splitlines()[-1] == "Rolled back: the Refund state."
+
+
 def test_hidden_errors_stay_hidden(ledger: Ledger) -> None:
     """Also in the answer to the next call."""
     with executor(refund_tool(_boom), ledger, hide_errors=True) as run:
@@ -414,7 +427,7 @@ def test_retry_promises_that_it_may_be_run_again(ledger: Ledger) -> None:
 
 
 def test_an_async_call_that_ran_out_of_time_is_unknown(ledger: Ledger) -> None:
-    """It was cancelled where it stood; nobody knows how far it came."""
+    """It was cancelled where it stood; how far it came is unknown."""
 
     async def slow(params: Refund) -> ToolResult[Receipt]:
         await asyncio.sleep(5)
@@ -665,6 +678,7 @@ def test_a_duplicate_does_not_wait_for_ever(world: World, ledger: Ledger) -> Non
     assert world.effects == ["A"]
 
 
+@pytest.mark.slow  # waits for a lease
 def test_a_beat_keeps_the_lease(world: World, ledger: Ledger) -> None:
     """A call that takes longer than its lease stays its own as long as it beats."""
 
@@ -740,6 +754,7 @@ def die_in_process(params: Refund) -> ToolResult[Receipt]:
     os._exit(1)
 
 
+@pytest.mark.slow  # processes
 def test_it_works_under_process_isolation(ledger: Ledger) -> None:
     """The key crosses the border; a worker that dies leaves the outcome unknown."""
     config = IdempotencyConfig(scope="shop")
@@ -832,7 +847,7 @@ def test_a_ledger_that_cannot_be_used_keeps_the_handler_from_running(world: Worl
 
 
 def test_a_record_that_fails_is_not_silent(world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The call succeeded and says so, the log says that its record is missing, and later nobody repeats it."""
+    """The call succeeded and says so, the log says that its record is missing, and it is not repeated later."""
     import sqlite3
 
     blocker = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)

@@ -79,7 +79,7 @@ def test_what_refuses(verdict: Any) -> None:
 
 
 def test_the_first_refusal_wins() -> None:
-    """Policies are asked in order; after the first refusal nobody is asked any more."""
+    """Policies are asked in order; after the first refusal no other is asked."""
     first, second, third = Says(None), Says("second"), Says("third")
     world = World(make_tool(act), policies=[first, second, third])
     assert world.call().text == "second\nRefused by Says."

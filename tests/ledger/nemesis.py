@@ -77,7 +77,7 @@ class Charge:
 
 
 class World:
-    """The service outside. With fencing it refuses whoever comes with an older token than it has seen."""
+    """The service outside. With fencing it refuses older tokens than the newest it has seen."""
 
     def __init__(self, directory: Path, fenced: bool) -> None:
         self.directory = directory

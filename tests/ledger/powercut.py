@@ -24,7 +24,7 @@ _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 
 def program(path: str, count: int, synchronous: str) -> None:
     ledger = SqliteEffectLedger(path)
-    ledger._connection().execute(f"PRAGMA synchronous = {synchronous}")  # pyright: ignore[reportPrivateUsage]
+    ledger._database.writer.get().execute(f"PRAGMA synchronous = {synchronous}")  # pyright: ignore[reportPrivateUsage]
     for number in range(count):
         effect_id = EffectId(f"k{number}")
         claimed = ledger.claim(effect_id, tool_name="t", params_hash="h", lease=60.0, strict_params=False)

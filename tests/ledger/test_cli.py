@@ -44,7 +44,7 @@ def test_list_shows_what_is_there(path: str, capsys: pytest.CaptureFixture[str])
     assert "shop:refund:2  (lease: " in out[1]
     assert out[2].endswith("shop:refund:3  Paid.")
     assert out[3:] == [
-        "3 calls, 1 of them unknown.",
+        "3 calls, 1 unknown.",
         "Find out what happened, then: wink ledger resolve FILE KEY --done | --absent",
     ]
 
@@ -166,4 +166,4 @@ def test_it_reads_postgresql_as_well(postgres: str, capsys: pytest.CaptureFixtur
         fill(ledger)
     assert main(["ledger", "resolve", postgres, DOUBT.text, "--absent"]) == 0
     assert main(["ledger", "list", postgres]) == 0
-    assert "2 calls, 0 of them unknown." in capsys.readouterr().out
+    assert "2 calls, 0 unknown." in capsys.readouterr().out

@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 
 from weakincentives.errors import LedgerError
-from weakincentives.runtime.ledger import Busy, Claimed, Doubt, EffectId, PostgresEffectLedger, Replay, StoredResult
+from weakincentives.runtime.ledger import (
+    Busy,
+    Claimed,
+    EffectId,
+    PostgresEffectLedger,
+    Replay,
+    StoredResult,
+    UnknownOutcome,
+)
 
+from .breaking import Breaking
 from .conftest import Server
 
 KEY = EffectId("shop:refund:1")
@@ -66,50 +75,20 @@ def test_a_server_that_stays_away_is_an_error_before_the_effect(postgres_server:
 
 def test_a_claim_whose_answer_was_lost_is_recognised(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit went through, then the connection broke: trying again finds its own claim, not a rival's."""
-    import psycopg
-
     with PostgresEffectLedger(postgres) as ledger:
-        ledger._give_back(_Breaking(ledger._take(), psycopg.OperationalError("connection lost")))
+        ledger._server.release(Breaking(ledger._server.acquire(), after=True))
         found = claim(ledger)
         assert isinstance(found, Claimed)
         (entry,) = ledger.entries()
         assert entry.token == found.token
-        ledger._discard(ledger._take())
-        ledger._give_back(_Breaking(ledger._take(), psycopg.OperationalError("connection lost")))
+        ledger._server.discard(ledger._server.acquire())
+        ledger._server.release(Breaking(ledger._server.acquire(), after=True))
         effect = ledger.finish(KEY, found.token, StoredResult("Done."), timedelta(hours=1))
         assert effect.result_message == "Done."
 
 
-class _Breaking:
-    """A connection that breaks right after its first transaction was committed."""
-
-    def __init__(self, connection: Any, error: Exception) -> None:
-        self._connection = connection
-        self._error = error
-        self.closed = False
-
-    def execute(self, *args: Any) -> Any:
-        return self._connection.execute(*args)
-
-    def transaction(self) -> Any:
-        return self
-
-    def __enter__(self) -> None:
-        self._inner = self._connection.transaction()
-        self._inner.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        self._inner.__exit__(*exc)
-        self.close()
-        raise self._error
-
-    def close(self) -> None:
-        self.closed = True
-        self._connection.close()
-
-
 def test_a_row_that_others_lock_is_an_error_after_a_while(postgres: str) -> None:
-    """Somebody's open transaction does not stop everything for ever."""
+    """An open transaction of another program does not stop everything forever."""
     with PostgresEffectLedger(postgres, patience=0.2) as ledger:
         claim(ledger, lease=0.01)
         time.sleep(0.02)
@@ -117,7 +96,7 @@ def test_a_row_that_others_lock_is_an_error_after_a_while(postgres: str) -> None
             other.execute("SELECT * FROM wink_effects FOR UPDATE")
             with pytest.raises(LedgerError, match=r"refused: .*lock timeout"):
                 claim(ledger)
-        assert isinstance(claim(ledger), Doubt)
+        assert isinstance(claim(ledger), UnknownOutcome)
 
 
 def test_a_ledger_of_the_future_is_refused(postgres: str) -> None:
@@ -134,9 +113,9 @@ def test_commits_wait_for_the_disk_whatever_the_server_says(postgres: str) -> No
     with PostgresEffectLedger(
         f"{postgres}\\ -csynchronous_commit=off".replace("options=", "options='") + "'"
     ) as ledger:
-        connection = ledger._take()
+        connection = ledger._server.acquire()
         assert connection.execute("SHOW synchronous_commit").fetchone()[0] == "on"
-        ledger._give_back(connection)
+        ledger._server.release(connection)
 
 
 def test_many_may_make_the_tables_together(postgres: str) -> None:
@@ -156,7 +135,7 @@ def test_many_may_make_the_tables_together(postgres: str) -> None:
 
 
 def test_the_servers_clock_counts(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose own clock is wrong disturbs nobody."""
+    """A machine whose own clock is wrong disturbs no other."""
     with PostgresEffectLedger(postgres) as ledger:
         token = claim(ledger).token
         monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -111,7 +111,7 @@ def test_a_call_of_which_nothing_is_known_is_none(ledger: Ledger) -> None:
 
 
 def test_a_call_in_doubt_is_unknown(ledger: Ledger) -> None:
-    """The text says why, and not to repeat it; nobody is asked and nothing is claimed."""
+    """The text says why, and not to repeat it; no service is asked and nothing is claimed."""
     asked: list[Any] = []
     with executor(ledger, boom) as run:
         run.execute(CALL)
@@ -177,7 +177,7 @@ def test_another_call_under_a_custom_key_is_not_this_one(ledger: Ledger) -> None
 
 
 def test_a_ledger_that_cannot_be_read_leaves_it_unknown(tmp_path: Path) -> None:
-    """Then nobody may say that the call was not run."""
+    """Then no answer may say that the call was not run."""
     path = tmp_path / "ledger.db"
     with SqliteEffectLedger(path) as ledger, executor(ledger, never) as run:
         ledger.close()

@@ -16,7 +16,15 @@ import pytest
 
 from weakincentives.errors import LedgerError
 from weakincentives.results import ToolResult
-from weakincentives.runtime.ledger import Busy, Claimed, Doubt, EffectId, Replay, SqliteEffectLedger, StoredResult
+from weakincentives.runtime.ledger import (
+    Busy,
+    Claimed,
+    EffectId,
+    Replay,
+    SqliteEffectLedger,
+    StoredResult,
+    UnknownOutcome,
+)
 from weakincentives.runtime.ledger import sqlite_file as files
 from weakincentives.testing import FakeClock
 
@@ -40,7 +48,7 @@ def test_it_is_durable(path: Path) -> None:
     """Write-ahead log, every commit waits for the disk, the header names WINK and the version."""
     with SqliteEffectLedger(path) as ledger:
         claim(ledger)
-        connection = ledger._connection()
+        connection = ledger._database.writer.get()
         values = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "application_id", "user_version", "busy_timeout")
@@ -127,7 +135,7 @@ def _fill(ledger: SqliteEffectLedger) -> None:
 def test_a_full_disk_is_noticed_before_the_effect(path: Path) -> None:
     """The claim raises, and goes through once there is room."""
     with SqliteEffectLedger(path) as ledger:
-        connection = ledger._connection()
+        connection = ledger._database.writer.get()
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(LedgerError, match=r"the disk is full\. Make room"):
@@ -153,7 +161,7 @@ def test_a_locked_ledger_is_waited_for_then_reported(path: Path) -> None:
 
 
 def test_a_file_that_vanishes_is_noticed(path: Path) -> None:
-    """Without it, effects would be repeated: nothing is claimed until somebody looks."""
+    """Without it, effects would be repeated: nothing is claimed until a person has looked."""
     with SqliteEffectLedger(path) as ledger:
         path.unlink()
         with pytest.raises(LedgerError, match="was removed or replaced while it was in use"):
@@ -196,7 +204,7 @@ def test_the_wall_clock_does_not_move_leases(path: Path) -> None:
             assert isinstance(claim(ledger), Busy)
         clock.set(datetime(2020, 1, 1, tzinfo=UTC))
         clock.advance(11)
-        assert isinstance(claim(ledger), Doubt)
+        assert isinstance(claim(ledger), UnknownOutcome)
         ledger.finish(KEY, token, StoredResult("late"), timedelta(hours=1))
         clock.set(datetime(2019, 1, 1, tzinfo=UTC))
         assert isinstance(claim(ledger), Replay)
@@ -207,7 +215,7 @@ def test_a_reboot_ends_all_leases(path: Path, monkeypatch: pytest.MonkeyPatch) -
     with SqliteEffectLedger(path) as ledger:
         claim(ledger, lease=10_000.0)
         monkeypatch.setattr(files, "BOOT", "another")
-        assert isinstance(claim(ledger), Doubt)
+        assert isinstance(claim(ledger), UnknownOutcome)
 
 
 def test_tokens_rise_over_everything(path: Path) -> None:
@@ -225,7 +233,7 @@ def test_tokens_rise_over_everything(path: Path) -> None:
 
 
 def _child(ledger: SqliteEffectLedger, inherited: sqlite3.Connection, queue: Any) -> None:
-    queue.put((type(claim(ledger)).__name__, ledger._connection() is inherited))
+    queue.put((type(claim(ledger)).__name__, ledger._database.writer.get() is inherited))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # other tests may have left threads behind
@@ -235,7 +243,7 @@ def test_a_ledger_survives_a_fork(path: Path) -> None:
         claim(ledger)
         context = multiprocessing.get_context("fork")
         queue = context.SimpleQueue()
-        child = context.Process(target=_child, args=(ledger, ledger._connection(), queue))
+        child = context.Process(target=_child, args=(ledger, ledger._database.writer.get(), queue))
         child.start()
         assert queue.get() == ("Busy", False)
         child.join()
@@ -250,6 +258,7 @@ def _open_at_once(path: str, barrier: Any, queue: Any) -> None:
         queue.put(type(claim(ledger)).__name__)
 
 
+@pytest.mark.slow  # processes
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # other tests may have left threads behind
 def test_many_processes_may_make_the_file_together(path: Path) -> None:
     """One makes it, all use it, one claim goes through."""
@@ -265,6 +274,7 @@ def test_many_processes_may_make_the_file_together(path: Path) -> None:
     assert found == ["Busy"] * 5 + ["Claimed"]
 
 
+@pytest.mark.slow  # waits for a lease
 def test_a_dead_claim_is_reported_quickly(path: Path) -> None:
     """With the real clock: the lease, and not much more."""
     with SqliteEffectLedger(path) as ledger:
@@ -276,5 +286,5 @@ def test_a_dead_claim_is_reported_quickly(path: Path) -> None:
             assert time.monotonic() - began < 30
             time.sleep(0.01)
             found = claim(ledger)
-        assert isinstance(found, Doubt)
+        assert isinstance(found, UnknownOutcome)
         assert time.monotonic() - began >= 1.0

@@ -314,7 +314,7 @@ def test_a_row_without_a_tools_name_is_any_tools(former: Former) -> None:
 
 
 def test_a_key_that_two_calls_shared_settles_neither(former: Former) -> None:
-    """The serialised key left the card's number out: nobody can tell whose row it is, so it answers nobody."""
+    """The serialised key left the card's number out: whose row it is cannot be known, so it answers no call."""
     found = digest(Card(order="A", number="1"))
     assert found == digest(Card(order="A", number="2"))
     former.insert(key=f"shop:pay:{found}", params_hash=found)

@@ -277,7 +277,7 @@ def test_events_reach_the_bus() -> None:
 
 
 def test_a_session_that_does_not_use_the_bus_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """A bus that nobody would hear on is named in the log, with the fix."""
+    """A bus without subscribers is named in the log, with the fix."""
 
     class Loop(Asking):
         def prepare(self, request: str) -> tuple[Prompt[Any], Session]:

@@ -20,8 +20,8 @@ from tests.runtime.limits_parts import eventually
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime import LoopProgress, MainLoop, MainLoopConfig, PromptExecuted, Session, ToolInvoked
-from weakincentives.runtime.threads import abandoned_count
 from weakincentives.testing import ScriptedAdapter, call, say
+from weakincentives.threads import abandoned_count
 
 LET_GO = threading.Event()
 MEETING = threading.Barrier(6)
@@ -269,6 +269,6 @@ def test_ctrl_c_rolls_back_every_open_call(tmp_path: Path, concurrency: int, met
     os.kill(program.pid, signal.SIGINT)
     out, err = program.communicate(timeout=30)
     assert program.returncode == 7, err
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 25
     assert out.strip() == str([["cancelled"]] * concurrency)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

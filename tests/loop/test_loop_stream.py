@@ -21,8 +21,8 @@ from weakincentives.errors import EndlessRequestsError, PromptEvaluationError
 from weakincentives.filesystem import Filesystem, InMemoryFilesystem
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from weakincentives.runtime import LoopResult, MainLoop, MainLoopConfig, Retries, Session, ToolInvoked
-from weakincentives.runtime.threads import abandoned_count
 from weakincentives.testing import ScriptedAdapter, call, say
+from weakincentives.threads import abandoned_count
 
 WAIT = 60.0
 
@@ -378,7 +378,7 @@ def test_tracebacks_begin_where_it_failed(concurrency: int) -> None:
 @pytest.mark.parametrize("concurrency", [1, 2])
 @pytest.mark.parametrize("request_", ["boom", "dead", "unprepared"])
 def test_a_crash_is_one_line_with_its_ids(request_: str, concurrency: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever reads the log finds the request and the run; the traceback is for those who ask for it."""
+    """A reader of the log finds the request and the run; the traceback is for those who ask for it."""
     caplog.set_level(logging.INFO, "weakincentives")
     (result,) = Steps().run([request_], concurrency=concurrency)
     crashes = [record for record in caplog.records if record.levelno >= logging.WARNING]

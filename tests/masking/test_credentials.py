@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,7 @@ def test_a_credential_is_found_wherever_it_stands(around: str) -> None:
     assert len(missed) <= 12, missed
 
 
+@pytest.mark.slow  # the whole corpus, twice
 def test_masking_twice_changes_nothing() -> None:
     """What is masked stays as it is."""
     for text in [*(text for text, _ in POSITIVES), *ORDINARY]:
@@ -270,10 +273,16 @@ LONG = [
 ]  # fmt: skip
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, work: Callable[[str], object] = redact) -> float:
     begun = time.process_time()
-    redact(text)
+    work(text)
     return time.process_time() - begun
+
+
+def limit() -> float:
+    """Ten seconds of the processor for ten megabytes; more where it is slow, by what finding their words takes."""
+    words = "key key " * (10 * 1024 * 1024 // 8)
+    return max(10.0, 16 * seconds(words, lambda text: [found.span() for found in re.finditer(r"\w+", text)]))
 
 
 @pytest.mark.parametrize("piece", LONG)
@@ -308,7 +317,7 @@ def test_time_is_in_proportion_to_the_text(piece: str) -> None:
 @pytest.mark.parametrize("piece", LONG)
 def test_ten_megabytes_are_masked(piece: str) -> None:
     """Ten megabytes of the worst text take seconds of the processor."""
-    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < 10
+    assert seconds(piece * (10 * 1024 * 1024 // len(piece))) < limit()
 
 
 @pytest.mark.torture
@@ -318,4 +327,4 @@ def test_ten_megabytes_are_masked(piece: str) -> None:
 def test_ten_megabytes_of_values_that_all_differ_are_masked(line: str) -> None:
     """What is kept about names and values that repeat does not help here."""
     lines = (line.format(number := f"{at * 2654435761 % 2**24:x}", f"a{number}") for at in range(10 * 1024 * 1024 // 8))
-    assert seconds("".join(lines)[: 10 * 1024 * 1024]) < 10
+    assert seconds("".join(lines)[: 10 * 1024 * 1024]) < limit()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-_MASKING = ["masking.names", "masking.places", "masking.prefixes", "masking.reports"]
+import pytest
+
+_MASKING = ["masking.names", "masking.places", "masking.prefixes", "masking.judgement"]
 LATER = [*_MASKING, "filesystem.search.pattern_syntax", "filesystem.disk.filesystem"]
 PROGRAM = f"""
 import sys
@@ -26,6 +28,7 @@ assert not missing, missing
 """
 
 
+@pytest.mark.slow  # an interpreter
 def test_rules_patterns_and_undo_on_disk_are_loaded_on_first_use() -> None:
     """Every public name of the root can be had without them; the first use loads them."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120)

@@ -9,6 +9,7 @@ _BOUNDED = ("tests/guarantees/test_g10_bounded.py",)
 _ERRORS = ("tests/guarantees/test_g10_recorded_errors.py",)
 _ARGUMENTS = ("tests/runtime/test_redacted_arguments.py",)
 _MASKING = ("tests/masking/test_credentials.py",)
+_SAME_MASKS = ("tests/masking/test_same_masks.py",)
 _SECRETS = ("tests/session/test_persist_secrets.py",)
 _OPEN = ("tests/adapters/test_open_calls.py",)
 _OPAQUE = ("tests/session/test_persist_opaque.py",)
@@ -31,21 +32,21 @@ MUTANTS = [
     Mutant(
         "answers to calls that are not open are ignored",
         "loop/adapter.py",
-        '                check_open(by_call(results), history.open_calls, where="history=")\n',
+        '                check_open(by_call(tool_results), started.history.open_calls, where="history=")\n',
         "",
         _OPEN,
     ),
     Mutant(
         "an interrupted refusal of a turn is recorded twice",
-        "runtime/executor.py",
-        "        return decline(call, _NOT_RUN, self._run)  # a refusal",
-        '        return conclude_now(call, Refused("cancelled", _NOT_RUN), self._run)  # a refusal',
+        "runtime/turn.py",
+        "            reply = decline(call, _NOT_RUN, self._run)  # what",
+        '            reply = conclude_now(call, Refused("cancelled", _NOT_RUN), self._run)  # what',
         ("tests/runtime/test_interrupts.py",),
     ),
     # One answer.
     Mutant(
         "ids are forgotten after a thousand calls",
-        "runtime/call_memory.py",
+        "runtime/run.py",
         "            number = next(self._numbers)\n",
         "            number = next(self._numbers)\n"
         "            if number % 1024 == 1023:\n                self._ids.clear()\n",
@@ -74,14 +75,14 @@ MUTANTS = [
     ),
     Mutant(
         "an id that a model uses again is taken for the answered one",
-        "loop/call_ids.py",
+        "loop/evaluation.py",
         "return call_id in self._seen or call_id in self._earlier",
         "return False",
         _BY_HAND,
     ),
     Mutant(
         "ids are told apart within one conversation only",
-        "loop/call_ids.py",
+        "loop/evaluation.py",
         "return call_id in self._seen or call_id in self._earlier",
         "return call_id in self._seen",
         _OPEN,
@@ -96,15 +97,15 @@ MUTANTS = [
     Mutant(
         "a call that ran is said not to have run",
         "runtime/recall.py",
-        "run) if event is None else answer_of(event, run)",
-        "run) if True else answer_of(event, run)",
+        "run) if event is None else reply_from_event(event, run)",
+        "run) if True else reply_from_event(event, run)",
         _BY_HAND,
     ),
     # Honest histories.
     Mutant(
         "log and ledger are not asked about open calls",
-        "loop/evaluation.py",
-        "recalled = None if given is not None else await mode.recall(self.executor, asked)",
+        "loop/state.py",
+        "recalled = None if reply is not None else await recall(asked)",
         "recalled = None",
         _OPEN,
     ),
@@ -124,17 +125,17 @@ MUTANTS = [
     ),
     Mutant(
         "a continued conversation is told its prompt again",
-        "loop/evaluation.py",
-        "if self._is_continued and self._transcript",
-        "if False and self._transcript",
+        "loop/state.py",
+        "if is_continued and self.transcript",
+        "if False and self.transcript",
         _OPEN,
     ),
     # Bounded logs.
     Mutant(
         "the log keeps exceptions",
         "runtime/finish.py",
-        "kept = None if error is None else recorded(error)",
-        "kept = error",
+        "error = None if ended.error is None else recorded(ended.error)",
+        "error = ended.error",
         _ERRORS,
     ),
     Mutant(
@@ -153,7 +154,7 @@ MUTANTS = [
     ),
     Mutant(
         "an id of megabytes is let through",
-        "runtime/call_memory.py",
+        "runtime/run.py",
         "        if len(call_id) <= MAX_ID_CHARS:\n            number",
         "        if len(call_id) > 0:\n            number",
         _BOUNDED,
@@ -168,15 +169,15 @@ MUTANTS = [
     Mutant(
         "a result that cannot be rendered is not capped",
         "runtime/finish.py",
-        "text = run.cuts.capped_for(admitted.tool.name, admitted.request.call.id, ran.result.message)",
-        "text = ran.result.message",
+        "text = run.truncated.truncate_for(admitted.tool.name, admitted.request.call.id, ended.result.message)",
+        "text = ended.result.message",
         _BOUNDED,
     ),
     # Repetitions.
     Mutant(
         "calls are compared by their text",
-        "runtime/call_memory.py",
-        " or same_params(this.params, that.params)",
+        "runtime/run.py",
+        " or same_params(one[1], other[1])",
         "",
         _BOUNDED,
     ),
@@ -247,7 +248,7 @@ MUTANTS = [
     ),
     Mutant(
         "an error repeats what came for a secret field",
-        "serde/explain.py",
+        "serde/parsing.py",
         'return {**error, "input": _Hidden(error["input"]), "ctx": context}',
         'return {**error, "ctx": context}',
         _ARGUMENTS,
@@ -272,6 +273,27 @@ MUTANTS = [
         '_INVISIBLE.sub("", text) if invisible else text',
         "text",
         _MASKING,
+    ),
+    Mutant(
+        "a text in which no word begins as a credential does is taken for ordinary",
+        "masking/redact.py",
+        "if not begins(text) and not marks.search(lower):",
+        "if not begins(text):",
+        _MASKING,
+    ),
+    Mutant(
+        "a rule is not asked about texts that it finds something in",
+        "masking/places.py",
+        '(("bearer", "basic"), lambda',
+        '(("bearer",), lambda',
+        _SAME_MASKS,
+    ),
+    Mutant(
+        "a credential at the very beginning of a text is missed",
+        "masking/prefixes.py",
+        "    if _FIRST.match(text):\n",
+        "    if False:\n",
+        _SAME_MASKS,
     ),
     Mutant(
         "a password of several words is masked in part",
@@ -310,7 +332,7 @@ MUTANTS = [
     ),
     Mutant(
         "a word before a mask is taken for a token",
-        "masking/names.py",
+        "masking/judgement.py",
         "[-_.:/]?+$",
         "$",
         _MASKING,

@@ -17,14 +17,14 @@ MUTANTS = [
     Mutant(
         "a call is settled outside of the fence of the call around it",
         "runtime/contexts.py",
-        "return call_context(self._request, self._run, True, self._around, self._owner)",
-        "return call_context(self._request, self._run, True, None, self._owner)",
+        "context._around, context._owner = self._around, self._owner",
+        "context._owner = self._owner",
         ("tests/runtime/test_late_undo.py",),
     ),
     Mutant(
         "render of a failed result has no limit",
         "runtime/finish.py",
-        "if steps is None or ran.result.value is None or not steps.limited:",
+        "if steps is None or not steps.limited or renders_itself(ended.result):",
         "if True:",
         _LIMITS,
     ),
@@ -36,8 +36,22 @@ MUTANTS = [
         _LIMITS,
     ),
     Mutant(
+        "subscribers are not told of calls with limits",
+        "session/events.py",
+        "return None if handlers else DispatchResult(event, (), ())",
+        "return DispatchResult(event, (), ())",
+        _LIMITS,
+    ),
+    Mutant(
+        "texts of users' classes are rendered without limits",
+        "results.py",
+        "return type(result.message) is str and (result.exclude_value_from_context or type(result.value) in _PLAIN)",
+        "return result.exclude_value_from_context or isinstance(result.value, str)",
+        _LIMITS,
+    ),
+    Mutant(
         "the end of a call is interrupted",
-        "runtime/waiting.py",
+        "waiting.py",
         "UNINTERRUPTED: Waiting = Blocking(MAIN, deliver=False)",
         "UNINTERRUPTED: Waiting = Blocking(MAIN)",
         ("tests/runtime/test_interrupts.py",),
@@ -45,18 +59,17 @@ MUTANTS = [
     Mutant(
         "policies are asked before the locks are taken",
         "runtime/dispatch.py",
-        "        if not savepoint.open_now(shared):\n"
-        "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n"
-        "        admitted = screened if type(screened) is Admitted else await gate(screened, run, waiting)\n",
-        "        admitted = screened if type(screened) is Admitted else await gate(screened, run, waiting)\n"
-        "        if not savepoint.open_now(shared):\n"
-        "            await waiting.open(savepoint, shared=shared, seconds=run.remaining())\n",
+        "        if not savepoint.try_open(waiting, shared):  # most calls find their locks free\n"
+        "            await savepoint.open(waiting, shared, run.remaining())\n"
+        "        admitted = await gate(request, run, waiting)\n",
+        "        admitted = await gate(request, run, waiting)\n"
+        "        await savepoint.open(waiting, shared, run.remaining())\n",
         _POLICIES,
     ),
     Mutant(
         "read-only calls overlap under any policy",
         "runtime/dispatch.py",
-        "shared = read_only and may_overlap(request.bound.policies)",
+        "shared = request.bound.overlaps",
         "shared = read_only",
         _POLICIES,
     ),
@@ -90,7 +103,7 @@ MUTANTS = [
     ),
     Mutant(
         "a loop that is blocked is used again",
-        "runtime/waiting.py",
+        "waiting.py",
         "                runner.give_up(loop)\n",
         "                pass\n",
         _LOOPS,
@@ -104,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         "plain handlers of async code build resources elsewhere",
-        "runtime/waiting.py",
+        "waiting.py",
         "with_home(home, lambda: _finished(function(), event_loop))",
         "_finished(function(), event_loop)",
         _LOOPS,
@@ -126,8 +139,8 @@ MUTANTS = [
     Mutant(
         "a subscriber out of time keeps the call",
         "runtime/finish.py",
-        "        was_kept, ran = ran.outcome in KEPT, _unheard(failed, ran, steps, run)\n",
-        "        was_kept, ran = False, ran if steps is not None else _unheard(failed, ran, steps, run)\n",
+        "    was_kept = ended.outcome in KEPT\n    if not isinstance(failed, Exception):\n",
+        "    was_kept = ended.outcome in KEPT and steps is None\n    if not isinstance(failed, Exception):\n",
         _LIMITS,
     ),
     Mutant(
@@ -153,7 +166,7 @@ MUTANTS = [
     ),
     Mutant(
         "a block in a thread belongs to no call",
-        "runtime/transactions.py",
+        "runtime/blocks.py",
         "    with guard:\n        return Savepoint(",
         "    if guard:\n        return Savepoint(",
         _LATE,
@@ -168,34 +181,34 @@ MUTANTS = [
     Mutant(
         "a nested call is recorded although the call around it is over",
         "runtime/finish.py",
-        "    if around is None:\n        _record(event, run, savepoint)\n",
-        "    if True:\n        _record(event, run, savepoint)\n",
+        "    if around is not None:\n        return _commit_inside(",
+        "    if False:\n        return _commit_inside(",
         _LATE,
     ),
     Mutant(
         "an undone call does not name those inside it",
-        "runtime/finish.py",
+        "runtime/nesting.py",
         "() if event.success else tuple(inner)",
         "()",
         _FOLDS,
     ),
     Mutant(
         "a kept call does not say so to the one around it",
-        "runtime/finish.py",
+        "runtime/nesting.py",
         "if outer is not None and savepoint.is_inside(outer):",
         "if False:",
         _FOLDS,
     ),
     Mutant(
         "what a transaction undid is not on record",
-        "runtime/finish.py",
+        "runtime/nesting.py",
         "    if calls:\n",
         "    if False:\n",
         _FOLDS,
     ),
     Mutant(
         "an event does not name the call around it",
-        "runtime/finish.py",
+        "runtime/nesting.py",
         "within = None if outer is None else _event_id_of(outer)",
         "within = None",
         _FOLDS,
@@ -209,9 +222,9 @@ MUTANTS = [
     ),
     Mutant(
         "calls take bare snapshots",
-        "runtime/participants.py",
-        "if is_filesystem(part.__class__) else part.snapshot()",
-        "if False else part.snapshot()",
+        "runtime/transactions.py",
+        "is_owned = owner is not None and is_filesystem(part.__class__)",
+        "is_owned = False",
         _FAILED,
     ),
     Mutant(
@@ -223,7 +236,7 @@ MUTANTS = [
     ),
     Mutant(
         "views are not fenced",
-        "runtime/participants.py",
+        "runtime/locks.py",
         "return all(hasattr(kind, name) for name in _OPERATIONS)",
         "return kind.__name__ in {'InMemoryFilesystem', 'HostFilesystem'}",
         _AROUND,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ALIASES = ("tests/serde/test_aliases.py",)
+_DELTAS = ("tests/session/test_deltas.py",)
+_VALUES = ("tests/ledger/test_values.py",)
+_SAVED_TEXT = ("tests/session/test_saved_text.py",)
 _TYPES = ("tests/prompt/test_tool_types.py",)
 _CONTRACTS = ("tests/core/test_dbc.py",)
 
@@ -17,6 +20,48 @@ MUTANTS = [
         _ALIASES,
     ),
     Mutant(
+        "infinities are saved as null",
+        "session/certain.py",
+        "return isfinite(value)  #",
+        "return True  #",
+        _SAVED_TEXT,
+    ),
+    Mutant(
+        "values that their class changes are saved unread",
+        "session/certain.py",
+        'schema.get("post_init") and cls not in _ONLY_CHECKING',
+        "False",
+        _SAVED_TEXT,
+    ),
+    Mutant(
+        "items that are written together are not looked at",
+        "session/encoding.py",
+        "kinds.issuperset(map(type, map(attrgetter(name), items))) for",
+        "True for",
+        _DELTAS,
+    ),
+    Mutant(
+        "items of a subclass are written together with the others",
+        "session/encoding.py",
+        "leaves is None or not frozenset({cls}).issuperset(map(type, items))",
+        "leaves is None",
+        _DELTAS,
+    ),
+    Mutant(
+        "a number that is too long to be read is kept unread",
+        "runtime/ledger/effects.py",
+        "class_of(value) is declared and len(text) < _LONGEST_NUMBER and comes_back(value)",
+        "class_of(value) is declared and comes_back(value)",
+        _VALUES,
+    ),
+    Mutant(
+        "a value is kept unread whatever its fields hold",
+        "runtime/ledger/effects.py",
+        "len(text) < _LONGEST_NUMBER and comes_back(value)",
+        "len(text) < _LONGEST_NUMBER",
+        _VALUES,
+    ),
+    Mutant(
         "a ledger reads its values by their aliases",
         "runtime/ledger/effects.py",
         "adapter_of(declared).validate_json(text, by_name=True, by_alias=False)",
@@ -25,14 +70,14 @@ MUTANTS = [
     ),
     Mutant(
         "dumps have the names of attributes",
-        "serde/aliases.py",
+        "serde/dumping.py",
         "json_names = [aliases.get(name, name) for name in names]",
         "json_names = names if aliases else list(names)",
         _ALIASES,
     ),
     Mutant(
         "dumps have what the class sets itself",
-        "serde/aliases.py",
+        "serde/dumping.py",
         "if field.init or computed or record is None]",
         "if field.init or computed or record]",
         _ALIASES,
@@ -96,14 +141,14 @@ MUTANTS = [
     Mutant(
         "a typed answer reaches no reducer",
         "loop/events.py",
-        "            session.route(event.output)\n",
+        "            session.dispatch_value(event.output)\n",
         "            pass\n",
         ("tests/adapters/test_loop.py",),
     ),
     Mutant(
         "what reducers make of an inner answer survives its call",
         "loop/events.py",
-        "            session.route(event.output)\n        except",
+        "            session.dispatch_value(event.output)\n        except",
         "            unowned_recorder(session)(event.output)\n        except",
         ("tests/adapters/test_loop.py",),
     ),

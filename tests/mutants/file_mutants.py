@@ -17,23 +17,23 @@ _ELSEWHERE = ("tests/filesystem/test_other_machines.py",)
 MUTANTS = [
     Mutant(
         "a copy of a read-only file is read-only",
-        "filesystem/disk/copying.py",
+        "filesystem/disk/staging.py",
         "self._sys.fchmod(fd, mode | stat.S_IWUSR)",
         "self._sys.fchmod(fd, mode)",
         _COPIES,
     ),
     Mutant(
         "a copied directory has the time of the copying",
-        "filesystem/disk/copying.py",
+        "filesystem/disk/staging.py",
         '            self._sys.utime(".", (info.st_atime_ns, info.st_mtime_ns), dir_fd=fd)\n',
         "",
         _COPIES,
     ),
     Mutant(
         "a copy that failed leaves its parts in the vault",
-        "filesystem/disk/copying.py",
-        "                self._disk.state.purge(staged)\n            raise",
-        "                pass\n            raise",
+        "filesystem/disk/staging.py",
+        "            for staged in self._staged.values():\n                self._disk.state.purge(staged)\n",
+        "            for _staged in self._staged.values():\n                pass\n",
         _COPIES,
     ),
     Mutant(
@@ -46,12 +46,8 @@ MUTANTS = [
     Mutant(
         "a missing source is reported as the target",
         "filesystem/disk/filesystem.py",
-        "            writing.about = source\n            parent, name = self._disk.dirs.parent(source)\n"
-        "            with parent as at:\n                found = self._disk.sys.stat(name, dir_fd=at)\n"
-        "                writing.about = target\n                to, _, rest",
-        "            parent, name = self._disk.dirs.parent(source)\n"
-        "            with parent as at:\n                found = self._disk.sys.stat(name, dir_fd=at)\n"
-        "                to, _, rest",
+        "        writing.about = source\n        parent, name",
+        "        parent, name",
         _HOST,
     ),
     Mutant(
@@ -91,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         "seeding replaces edits that do not fit",
-        "prompt/overrides/local.py",
+        "prompt/overrides.py",
         "if found is None else without_unedited(found)",
         "if found is None else usable(descriptor, found)",
         _OVERRIDES,
@@ -112,14 +108,14 @@ MUTANTS = [
     ),
     Mutant(
         "what a killed process left stays",
-        "filesystem/disk/expiry.py",
+        "filesystem/disk/kept_state.py",
         "            drop_all(entry)\n",
         "            pass\n",
         _LEFT,
     ),
     Mutant(
         "an open transaction is thrown away with what is left over",
-        "filesystem/disk/expiry.py",
+        "filesystem/disk/kept_state.py",
         "    if entry.vault < 0 or entry.is_open() or entry.rejected():\n        return\n"
         "    with entry.locked():  # raises when a process is at work there\n"
         "        if not entry.is_open() and not entry.rejected():\n",
@@ -128,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         "a directory that may not be unlinked stays",
-        "filesystem/disk/removal.py",
+        "filesystem/disk/confine.py",
         "        if error.errno == errno.EPERM and stat.S_ISDIR(sys.stat(name, dir_fd=at).st_mode):\n            return False\n",
         "",
         _ELSEWHERE,

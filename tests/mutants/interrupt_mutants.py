@@ -32,8 +32,8 @@ _FAULTS = [
     Mutant(
         "a handler runs behind the shield",
         "runtime/invoke.py",
-        "        shield.depth = 0\n        result: Any = tool.call(",
-        "        result: Any = tool.call(",
+        "        shield.depth = 0  # from here on Ctrl-C reaches the handler at once\n",
+        "",
     ),
     Mutant(
         "the shield is not raised after a handler",
@@ -44,7 +44,7 @@ _FAULTS = [
     Mutant(
         "the shield is not raised after a handler that raised",
         "runtime/invoke.py",
-        "        shield.depth = depth  # the first statement, here and below: see interrupts.py\n",
+        "        shield.depth = depth  # the first statement, here and below: a call before it would let a signal in\n",
         "",
     ),
     Mutant(
@@ -111,16 +111,16 @@ _FAULTS = [
     ),
     # Waiting and turns.
     Mutant(
-        "a worker is waited for inside its future",
-        "runtime/waiting.py",
-        "        done = wait_until_done(threaded.future, seconds, deliver=deliver)",
-        "        done = bool(threaded.future.exception(seconds)) or True",
+        "waiting for a worker ignores signals",
+        "waiting.py",
+        "        done = wait_until_done(threaded, seconds, deliver=deliver)",
+        "        done = True\n        while not threaded.done():\n            monotonic()",
     ),
     Mutant(
         "a turn goes on after an interrupt between two calls",
-        "runtime/executor.py",
-        "        self._look()\n        if batch",
-        "        if batch",
+        "runtime/turn.py",
+        "            if shield.noted:\n                self._deliver_interrupts(shield)\n            if self._ended",
+        "            if self._ended",
     ),
     # Installing.
     Mutant(
@@ -132,8 +132,8 @@ _FAULTS = [
     Mutant(
         "other signals are not covered",
         "signals.py",
-        "number != _SIGINT and callable(_get(number))",
-        "False",
+        "tuple(compress(_NUMBERS, map(callable, map(_get, _NUMBERS))))",
+        "()",
     ),
     Mutant(
         "a handler installed in the middle is not covered",
@@ -192,7 +192,7 @@ _FAULTS = [
     Mutant(
         "who waits for a loop that stands still waits for ever",
         "runtime/locks.py",
-        "            elif (why := holding.standstill(blocking=blocking)) is not None:",
+        "            elif (why := holder.standstill(blocking=blocking)) is not None:",
         "            elif (why := None) is not None:",
     ),
     Mutant(
@@ -210,13 +210,13 @@ _FAULTS = [
     Mutant(
         "a lock that was taken over is released by its former waiter",
         "runtime/locks.py",
-        "        self.release_own(shared, holding)\n",
-        "        self.release(shared, holding)\n",
+        "        self.release_own(shared, holder)\n",
+        "        self.release(shared, holder)\n",
     ),
     Mutant(
         "a lock is handed to a closed event loop",
         "runtime/locks.py",
-        "            if holding is not None and holding.is_orphaned():\n",
+        "            if holder is not None and holder.is_orphaned():\n",
         "            if False:\n",
         ("tests/runtime/test_orphaned_locks.py",),
     ),
@@ -229,11 +229,10 @@ _FAULTS = [
     Mutant(
         "an interrupted release leaves the locks taken",
         "runtime/transactions.py",
-        "                    close_savepoint(self.session, self.owner)\n            finally:\n"
-        "                self.let_go()\n",
-        "                    close_savepoint(self.session, self.owner)\n            except KeyError:\n"
-        "                pass\n"
-        "            else:\n                self.let_go()\n",
+        "                    close_savepoint(self.session, self.owner)\n"
+        "            finally:\n                self.release()\n",
+        "                    close_savepoint(self.session, self.owner)\n"
+        "            except KeyError:\n                pass\n            else:\n                self.release()\n",
     ),
     Mutant(
         "an interpreter without private parts is not expected: signals",

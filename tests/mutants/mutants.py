@@ -13,6 +13,7 @@ from tests.mutants import (
     file_mutants,
     interrupt_mutants,
     private_mutants,
+    record_mutants,
     server_mutants,
     session_mutants,
     tool_mutants,
@@ -27,6 +28,7 @@ MUTANTS = [
     *server_mutants.MUTANTS,
     *interrupt_mutants.MUTANTS,
     *private_mutants.MUTANTS,
+    *record_mutants.MUTANTS,
     *session_mutants.MUTANTS,
     *tool_mutants.MUTANTS,
     *work_mutants.MUTANTS,
@@ -40,38 +42,38 @@ MUTANTS = [
     ),
     Mutant(
         "the session is not restored",
-        "runtime/participants.py",
+        "runtime/transactions.py",
         'interrupt = _attempt(causes, "session", restore_session, log_extra)',
         "interrupt: BaseException | None = None",
     ),
     Mutant(
         "resources are not restored",
-        "runtime/participants.py",
+        "runtime/transactions.py",
         "    for part, taken in reversed(parts):\n        known",
         "    for part, taken in ():\n        known",
     ),
     Mutant(
         "the first participant that fails ends the round",
-        "runtime/participants.py",
+        "runtime/transactions.py",
         '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n            return',
         '            causes[name if name not in causes else f"{name} {len(causes) + 1}"] = error\n'
         '            raise RollbackError("1 of 1", causes=causes)\n            return',
     ),
     Mutant(
         "what was born in a failed call stays",
-        "runtime/participants.py",
+        "runtime/transactions.py",
         "if context is not None and context.mark() != mark:",
         "if context is None:",
     ),
     Mutant(
         "a failed undo is kept quiet",
-        "runtime/participants.py",
+        "runtime/transactions.py",
         "    if causes:\n        listed",
         "    if causes and False:\n        listed",
     ),
     Mutant(
         "Ctrl-C in a restore is not tried again",
-        "runtime/participants.py",
+        "runtime/transactions.py",
         "    for _ in range(2):\n        try:\n            step()",
         "    for _ in range(1):\n        try:\n            step()",
     ),
@@ -90,7 +92,7 @@ MUTANTS = [
     Mutant(
         "locks are never given back",
         "runtime/transactions.py",
-        "                    close_savepoint(self.session, self.owner)\n            finally:\n                self.let_go()",
+        "                    close_savepoint(self.session, self.owner)\n            finally:\n                self.release()",
         "                    close_savepoint(self.session, self.owner)\n            finally:\n                pass",
     ),
     Mutant(
@@ -102,8 +104,8 @@ MUTANTS = [
     Mutant(
         "resources take no part",
         "runtime/transactions.py",
-        "                if parts:\n                    self._parts = savepoints_of(",
-        "                if not parts:\n                    self._parts = savepoints_of(",
+        "                if parts:\n                    self._parts = snapshots_of(",
+        "                if not parts:\n                    self._parts = snapshots_of(",
     ),
     Mutant(
         "validate is not asked",
@@ -120,13 +122,13 @@ MUTANTS = [
     # Locks.
     Mutant(
         "the lock of the session is not taken",
-        "runtime/transactions.py",
+        "runtime/locks.py",
         "in_order([lock_of(root_of(session)), *map(lock_of, map(files_behind, parts))])",
         "in_order([*map(lock_of, map(files_behind, parts))])",
     ),
     Mutant(
         "the locks of files are not taken",
-        "runtime/transactions.py",
+        "runtime/locks.py",
         "in_order([lock_of(root_of(session)), *map(lock_of, map(files_behind, parts))])",
         "in_order([lock_of(root_of(session))])",
         by=("tests/runtime/test_locks.py",),
@@ -158,8 +160,8 @@ MUTANTS = [
     ),
     Mutant(
         "files are not fenced",
-        "runtime/participants.py",
-        "guarded = self._guarded[resource_type] = GuardedFilesystem(found, self._guard)",
+        "runtime/contexts.py",
+        "guarded = self._guarded[resource_type] = self._view(found, self._guard)",
         "guarded = self._guarded[resource_type] = found",
     ),
     Mutant(
@@ -171,8 +173,8 @@ MUTANTS = [
     Mutant(
         "policies get a context that writes",
         "runtime/admission.py",
-        "context = call_context(request, run, False)",
-        "context = call_context(request, run, True)",
+        "context = CallContext(request, run, False)",
+        "context = CallContext(request, run, True)",
     ),
     # Parsing and the gate.
     Mutant(
@@ -191,8 +193,8 @@ MUTANTS = [
     Mutant(
         "policies are not asked",
         "runtime/admission.py",
-        "Screened if bound.policies else Admitted",
-        "Admitted",
+        "    if policies:\n        context",
+        "    if False:\n        context",
     ),
     Mutant(
         "a refusal of a policy is ignored",
@@ -203,22 +205,22 @@ MUTANTS = [
     Mutant(
         "the deadline is not looked at",
         "runtime/admission.py",
-        "    if run.deadline is not None and run.deadline.expired:\n        raise _too_late(request)\n    if run.budget",
+        "    if run.deadline is not None and run.deadline.expired:\n        raise _too_late(tool.name, params)\n    if run.budget",
         "    if run.budget",
     ),
     Mutant(
         "repetitions are not stopped",
         "runtime/admission.py",
-        "repeats >= tool.max_repeats:",
-        "repeats > 10 * tool.max_repeats:",
+        "repeats >= limit:",
+        "repeats > 10 * limit:",
     ),
     Mutant(
         "repetitions are stopped too early",
         "runtime/admission.py",
-        "repeats >= tool.max_repeats:",
-        "repeats + 1 >= tool.max_repeats:",
+        "repeats >= limit:",
+        "repeats + 1 >= limit:",
     ),
-    Mutant("repetitions are not told", "runtime/accept.py", "_TELL_REPEATS = 3", "_TELL_REPEATS = 4"),
+    Mutant("repetitions are not told", "runtime/finish.py", "_TELL_REPEATS = 3", "_TELL_REPEATS = 4"),
     # Invoking.
     Mutant(
         "ToolValidationError is taken for a bug",
@@ -229,21 +231,21 @@ MUTANTS = [
     Mutant(
         "Ctrl-C is swallowed",
         "runtime/invoke.py",
-        'return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, error)',
-        'return Ran(ToolResult.error("The call was interrupted."), "cancelled", error, None)',
+        'return HandlerOutcome(ToolResult.error("The call was interrupted."), "cancelled", error, error)',
+        'return HandlerOutcome(ToolResult.error("The call was interrupted."), "cancelled", error, None)',
     ),
     Mutant(
         "the end of the evaluation is swallowed",
         "runtime/invoke.py",
-        'return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, error)',
-        'return Ran(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, None)',
+        'return HandlerOutcome(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, error)',
+        'return HandlerOutcome(ToolResult.error(f"The evaluation ended: {text}"), "crashed", error, None)',
     ),
     Mutant("an expansion is swallowed", "runtime/invoke.py", '"expanded", error, error)', '"expanded", error, None)'),
     Mutant(
         "any result counts as a success",
         "runtime/invoke.py",
-        "if type(result) is ToolResult and result.success:",
-        "if type(result) is ToolResult:",
+        "    if found.success:\n",
+        "    if True:\n",
     ),
     Mutant(
         "what is no ToolResult passes",
@@ -262,63 +264,64 @@ MUTANTS = [
     Mutant(
         "the event of an admitted call is not recorded",
         "runtime/finish.py",
-        "    if around is None:\n        _record(event, run, savepoint)\n",
-        "    if around is None:\n        savepoint.settled = True\n        if event.success:\n            savepoint.keep()\n",
+        "    _keep_and_log(told.event, savepoint, run)\n    return",
+        "    savepoint.settled = True\n    if told.event.success:\n        savepoint.keep()\n    return",
     ),
     Mutant(
         "the event of a refused call is not recorded",
         "runtime/finish.py",
-        "    finally:\n        _record(event, run)\n",
+        "    finally:\n        _keep_and_log(event, None, run)\n",
         "    finally:\n        pass\n",
     ),
     Mutant(
         "subscribers are not told of refusals",
         "runtime/finish.py",
-        "            run.tell(event)\n        else:\n",
-        "            pass\n        else:\n",
+        "            run.tell(event)\n        elif run.unheard",
+        "            pass\n        elif run.unheard",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",
         "runtime/finish.py",
-        "failed = told.errors[0][1] if told.errors else None",
+        "failed = dispatched.errors[0][1] if dispatched.errors else None",
         "failed = None",
     ),
     Mutant(
         "subscribers hear before the undo",
         "runtime/finish.py",
-        "    if ran.outcome not in KEPT:\n        ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)\n"
-        "    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n",
-        "    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)\n"
-        "    if ran.outcome not in KEPT:\n        ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)\n",
+        '    return await _undo(Accepted(admitted, ended, "", changes), savepoint, run, steps)\n',
+        '    run.tell(_event(Accepted(admitted, ended, "", changes), savepoint, run))\n    return await _undo(Accepted(admitted, ended, "", changes), savepoint, run, steps)\n',
     ),
     Mutant(
         "the value is not routed",
-        "runtime/accept.py",
-        "        if result.value is not None:\n            session.route(result.value)\n",
-        "",
+        "runtime/finish.py",
+        "                    session.dispatch_value(result.value)\n",
+        "                    pass\n",
     ),
     Mutant(
         "a failed result is routed",
         "runtime/finish.py",
-        '    text = ""\n    if ran.outcome in KEPT:\n',
-        '    text = ""\n    if ran.outcome in {"succeeded", "failed"}:\n',
+        "    if ended.outcome in KEPT:\n        try:\n            if result.value",
+        '    if ended.outcome in {"succeeded", "failed"}:\n        try:\n            if result.value',
     ),
     Mutant(
         "on_result is not called",
-        "runtime/accept.py",
-        "        if bound.policies:\n            await notify",
-        "        if not bound.policies:\n            await notify",
+        "runtime/finish.py",
+        "            if listeners and steps is not None:\n",
+        "            if not listeners and steps is not None:\n",
     ),
     Mutant(
         "the reply does not say what was undone",
         "runtime/finish.py",
-        'return ran, f"{text}\\n{changes.describe_undone()}" if changes else text',
-        "return ran, text",
+        "    if changes:\n        text = ",
+        "    if False:\n        text = ",
     ),
     Mutant(
-        "what must propagate does not", "runtime/finish.py", "    if raises is not None:\n        raise raises\n", ""
+        "what must propagate does not",
+        "runtime/finish.py",
+        "    if ended.raises is not None:\n        raise ended.raises\n",
+        "",
     ),
-    Mutant("handles do not end", "runtime/finish.py", "        context.end(ran.outcome)\n", "        pass\n"),
+    Mutant("handles do not end", "runtime/finish.py", "        context.end(ended.outcome)\n", "        pass\n"),
     Mutant(
         "unexpected exceptions are no errors",
         "runtime/finish.py",
@@ -347,17 +350,31 @@ MUTANTS = [
     Mutant(
         "read-only calls keep to no order",
         "runtime/dispatch.py",
-        'if before is not None and ran.outcome != "cancelled":',
+        'if before is not None and ended.outcome != "cancelled":',
         "if before is None:",
     ),
     Mutant(
         "a read-only call does not begin to write",
         "runtime/dispatch.py",
-        "            await waiting.open(savepoint, shared=False, seconds=run.remaining())\n    except OutOfTime:\n        return too_late",
+        "            await savepoint.open(waiting, seconds=run.remaining())\n    except OutOfTime:\n        return too_late",
         "            pass\n    except OutOfTime:\n        return too_late",
     ),
     # The turn.
-    Mutant("writing calls overlap", "runtime/executor.py", "bound.tool.annotations.read_only and may_", "may_"),
+    Mutant(
+        "quick calls overlap",
+        "runtime/turn.py",
+        "return _is_slow.get(tool) is not False",
+        "return True",
+        ("tests/runtime/test_turns.py",),
+    ),
+    Mutant(
+        "slow calls do not overlap",
+        "runtime/turn.py",
+        "is_slow = seconds >= _WORTH_IT",
+        "is_slow = False",
+        ("tests/runtime/test_turns.py",),
+    ),
+    Mutant("writing calls overlap", "prompt/tree.py", "self.tool.annotations.read_only and may_", "may_"),
     Mutant(
         "any policy may overlap",
         "prompt/policy.py",
@@ -366,16 +383,16 @@ MUTANTS = [
     ),
     Mutant(
         "the call that ends a turn has no answer",
-        "runtime/executor.py",
-        "            reply = self._interrupted(call, error)\n        self._answer(reply)\n\n    async def",
-        "            self._interrupted(call, error)\n            return\n        self._answer(reply)\n\n    async def",
+        "runtime/turn.py",
+        "that it did not begin\n        self._answer(reply)\n",
+        "that it did not begin\n            return\n        self._answer(reply)\n",
     ),
     # Cut results.
-    Mutant("results are not capped", "runtime/accept.py", "if len(text) > tool.max_result_chars:", "if False:"),
+    Mutant("results are not capped", "runtime/finish.py", "if len(text) > tool.max_result_chars:", "if False:"),
     Mutant(
         "refusals are not capped",
         "runtime/finish.py",
-        "run.cuts.capped_for(name, call_id, refused.text)",
+        "run.truncated.truncate_for(name, call_id, refused.text)",
         "refused.text",
     ),
     Mutant("texts are kept for ever", "runtime/truncation.py", "while len(self._texts) > 1 and (", "while False and ("),
@@ -383,14 +400,14 @@ MUTANTS = [
     Mutant(
         "native tools mix",
         "runtime/tracker.py",
-        "if is_busy or (savepoint is not None and not savepoint.open_now()):",
-        "if savepoint is not None and not savepoint.open_now() and False:",
+        "if is_busy or (savepoint is not None and not savepoint.try_open()):",
+        "if savepoint is not None and not savepoint.try_open() and False:",
     ),
     Mutant(
         "a native tool that failed stays",
         "runtime/tracker.py",
-        'Ran(result, "succeeded" if success else "failed")',
-        'Ran(result, "succeeded")',
+        'HandlerOutcome(result, "succeeded" if success else "failed")',
+        'HandlerOutcome(result, "succeeded")',
     ),
 ]
 

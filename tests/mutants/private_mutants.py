@@ -66,7 +66,7 @@ MUTANTS = [
         _ROOTS,
     ),
     Mutant(
-        "nobody is told that another process waits for a ledger",
+        "a writer does not see that another process waits for a ledger",
         "runtime/ledger/sqlite_file.py",
         "[0] != fcntl.F_UNLCK",
         "[0] == -1",
@@ -117,8 +117,8 @@ MUTANTS = [
     Mutant(
         "an old image may be any file",
         "filesystem/disk/version_1.py",
-        'if record.operation == "delete" and found.st_ino != record.inode:',
-        "if found.st_ino < 0:",
+        "if found is not None and found.st_ino != record.inode:",
+        "if found is not None and found.st_ino < 0:",
         _IMPORT,
     ),
     Mutant(
@@ -137,15 +137,15 @@ MUTANTS = [
     ),
     Mutant(
         "forgetting removes old files before the journal",
-        "filesystem/disk/expiry.py",
+        "filesystem/disk/kept_state.py",
         "    for name in (JOURNAL, MARKER):  # first",
         "    drop_copies(entry)\n    for name in (JOURNAL, MARKER):  # first",
         _ADMIN,
     ),
     Mutant(
         "state is removed without the lock",
-        "filesystem/disk/kept_state.py",
-        "                lock.lock(0.0)\n",
+        "filesystem/disk/locations.py",
+        "            lock.lock(0.0)\n",
         "",
         _ADMIN,
     ),
@@ -165,9 +165,9 @@ MUTANTS = [
     ),
     Mutant(
         "a vault is known by its name",
-        "filesystem/disk/kept_state.py",
-        "        return same and found",
-        "        return found",
+        "filesystem/disk/vaults.py",
+        "    return same and found",
+        "    return found",
         _ADMIN,
     ),
     Mutant(
@@ -200,7 +200,7 @@ MUTANTS = [
     ),
     Mutant(
         "a lock that was removed is held",
-        "filesystem/disk/root_lock.py",
+        "filesystem/disk/state_dir.py",
         "if not self._substituted or self._sys.fstat(self._fd).st_nlink:",
         "if True:",
         _ADMIN,
@@ -235,7 +235,7 @@ MUTANTS = [
     ),
     Mutant(
         "copies of trees have the undo state in them",
-        "filesystem/disk/copying.py",
+        "filesystem/disk/staging.py",
         "if reserved(child):",
         "if False:",
         _NAMES,
@@ -306,7 +306,7 @@ MUTANTS = [
     Mutant(
         "asteval runs code without the filter that is required",
         "contrib/asteval/worker/main.py",
-        "if required and not filtered:",
+        'if request["filter_required"] and not filtered:',
         "if False:",
         _ASTEVAL,
     ),

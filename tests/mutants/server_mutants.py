@@ -17,7 +17,7 @@ _SECRET = (f"{_CLAUDE}::test_the_launcher_passes_a_secret_on_in_a_pipe",)
 
 _SAID = ("tests/adapters/test_faults.py::test_what_a_service_says_is_masked",)
 
-_PATIENCE = "adapters/claude_agent_sdk/events.py"
+_DRIVER = "adapters/claude_agent_sdk/driver.py"
 _CLAUDE_TIME = tuple(
     f"tests/adapters/test_claude.py::{name}"
     for name in ("test_an_answer_that_never_ends_is_ended", "test_time_that_calls_take_is_not_the_answers")
@@ -26,14 +26,14 @@ _CLAUDE_TIME = tuple(
 MUTANTS = [
     Mutant(
         "Claude Code is waited for as long as it takes",
-        _PATIENCE,
+        _DRIVER,
         "None if self._under_way else now + self._seconds",
         "None",
         _CLAUDE_TIME,
     ),
     Mutant(
         "the time of a call counts as Claude Code's",
-        _PATIENCE,
+        _DRIVER,
         "None if self._under_way else now + self._seconds",
         "now + self._seconds",
         _CLAUDE_TIME,
@@ -68,21 +68,21 @@ MUTANTS = [
     ),
     Mutant(
         "the time of a request is not kept while headers come",
-        "loop/request_limits.py",
+        "adapters/sdk_clients.py",
         "        self._timer.start()\n",
         "",
         _TIME,
     ),
     Mutant(
         "a connection that is used again is not known",
-        "loop/request_limits.py",
+        "adapters/sdk_clients.py",
         "            guard.use(connection)\n        return write(",
         "            pass\n        return write(",
         _REUSED,
     ),
     Mutant(
         "what is unpacked is not counted",
-        "loop/request_limits.py",
+        "adapters/sdk_clients.py",
         "                self._unpacked = self._count(self._unpacked, plain)\n",
         "",
         _SIZE,

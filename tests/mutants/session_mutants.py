@@ -20,7 +20,7 @@ MUTANTS = [
     ),
     Mutant(
         "an undo repeats no writes of others",
-        "session/write_log.py",
+        "session/contents.py",
         "        others.setdefault((write.space, write.key), []).append(write)\n",
         "        others.setdefault((write.space, write.key), [])\n",
         _MODEL,
@@ -41,7 +41,7 @@ MUTANTS = [
     ),
     Mutant(
         "an initial state of others is not part of the replay",
-        "session/write_log.py",
+        "session/contents.py",
         "        if write.space == INITIAL:  # from here on it is what a missing slice has\n",
         "        if False and write.space == INITIAL:\n",
         _OVERLAPS,
@@ -83,14 +83,14 @@ MUTANTS = [
     ),
     Mutant(
         "making the log of writes shorter forgets the keys of the call",
-        "session/write_log.py",
+        "session/contents.py",
         "        if owning:\n",
         "        if owning and False:\n",
         _OVERLAPS,
     ),
     Mutant(
         "making the log of writes shorter gives an inner savepoint what was written before it",
-        "session/write_log.py",
+        "session/contents.py",
         "sum(mark.position <= index and mark.owns(owner) for",
         "sum(mark.owns(owner) for",
         _OVERLAPS,
@@ -104,7 +104,7 @@ MUTANTS = [
     ),
     Mutant(
         "savepoints beside one another are folded too",
-        "session/write_log.py",
+        "session/contents.py",
         "        if not inner.owner.inside(outer.owner) or (inner.for_all and not outer.for_all):\n",
         "        if inner.for_all and not outer.for_all:\n",
         _OVERLAPS,
@@ -112,15 +112,15 @@ MUTANTS = [
     Mutant(
         "what the engine records belongs to the call",
         "session/contents.py",
-        "        owner = NOBODY if unowned else current_owner()\n",
+        "        owner = UNOWNED if unowned else current_owner()\n",
         "        owner = current_owner()\n",
         _CALLS,
     ),
     Mutant(
         "plain writes in a call are nobody's",
         "session/contents.py",
-        "Write(NOBODY if unowned else current_owner(), space",
-        "Write(NOBODY, space",
+        "Write(UNOWNED if unowned else current_owner(), space",
+        "Write(UNOWNED, space",
         _CALLS,
     ),
     Mutant(

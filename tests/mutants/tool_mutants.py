@@ -13,7 +13,7 @@ _DATA = ("tests/runtime/test_error_data.py",)
 MUTANTS = [
     Mutant(
         "a budget is ignored beside a tracker",
-        "budget.py",
+        "runtime/options.py",
         "    if budget is None and len(known) < 2:\n        return known[0] if known else None",
         "    if known or budget is None:\n        return known[0] if known else None",
         _BUDGETS,
@@ -41,9 +41,9 @@ MUTANTS = [
     ),
     Mutant(
         "an evaluation does not hold to the bound tracker",
-        "loop/evaluation.py",
-        "                self._limits.count_in(self.executor.budget_tracker)\n",
-        "",
+        "loop/state.py",
+        "        self.limits.hold_to(self.executor.deadline, self.executor.budget_tracker)\n",
+        "        pass\n",
         _BUDGETS,
     ),
     Mutant(

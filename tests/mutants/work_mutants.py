@@ -33,7 +33,7 @@ MUTANTS = [
     ),
     Mutant(
         "a pattern sees line breaks",
-        "filesystem/search/patterns.py",
+        "filesystem/search/grep.py",
         "options.never_nl = True",
         "options.never_nl = False",
         _PATTERNS,
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     Mutant(
         "compiled patterns stay in the engine's cache",
-        "filesystem/search/patterns.py",
+        "filesystem/search/grep.py",
         "re2.purge()",
         "pass",
         _PATTERNS,
@@ -96,14 +96,14 @@ MUTANTS = [
     ),
     Mutant(
         "the mirror reads holes",
-        "filesystem/disk/copying.py",
+        "filesystem/disk/staging.py",
         "            return size\n        if error",
         "            return at\n        if error",
         _LARGE,
     ),
     Mutant(
         "the mirror copies files of any size",
-        "filesystem/disk/mirror_copies.py",
+        "filesystem/disk/copies.py",
         "if min(info.st_size, info.st_blocks * 512) <= self._max_bytes:",
         "if self._max_bytes >= 0:",
         _LARGE,
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         "a call that was given up goes on copying",
-        "filesystem/disk/copying.py",
+        "filesystem/disk/staging.py",
         "            check()\n            done = _copy",
         "            done = _copy",
         _WORK,
@@ -138,7 +138,7 @@ MUTANTS = [
     ),
     Mutant(
         "a copy begins though there is no room",
-        "filesystem/disk/copying.py",
+        "filesystem/disk/staging.py",
         "    if found.st_blocks * 512 > sys.free(target):",
         "    if found.st_blocks < 0:",
         _WORK,

@@ -433,3 +433,15 @@ def test_forms_are_the_same_in_every_process() -> None:
     }
     assert len(said) == 1
     assert len(said.pop().split()) == 2 * len([*EQUAL, *DIFFERENT])
+
+
+def test_a_field_cannot_be_forged_by_the_text_of_another() -> None:
+    """A value has its length before it, so text that looks like the next field stays text."""
+
+    @dataclass
+    class Pair:
+        a: str
+        b: str
+
+    looks_like_b = "\0\0\0\0\0\0\0\2ubu"
+    assert canonical(Pair(f"1{looks_like_b}2", "3")) != canonical(Pair("1", f"2{looks_like_b}3"))

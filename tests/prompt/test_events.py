@@ -11,8 +11,8 @@ import pytest
 
 from weakincentives.filesystem import FileChanges, Filesystem
 from weakincentives.filesystem.memory.filesystem import InMemoryFilesystem
-from weakincentives.prompt import Changes, Outcome, PromptExecuted, PromptRendered, SliceDelta, ToolInvoked, ToolResult
-from weakincentives.prompt.changes import NO_CHANGES
+from weakincentives.prompt import Changes, Outcome, PromptExecuted, PromptRendered, ToolInvoked, ToolResult
+from weakincentives.prompt.changes import NO_CHANGES, SliceDelta
 from weakincentives.session import Session, SlicePolicy
 
 
@@ -62,11 +62,12 @@ def test_every_event_has_an_id_of_its_own() -> None:
     assert replace(one, outcome="undone").event_id == one.event_id
 
 
+@pytest.mark.slow  # an interpreter
 def test_a_forked_process_makes_other_ids() -> None:
     """The child of a fork goes on counting from the same number, so it needs a name of its own."""
     code = (
         "import os\n"
-        "from weakincentives.prompt.event_ids import new_event_id\n"
+        "from weakincentives.prompt.events import new_event_id\n"
         "child = os.fork()\n"
         "os.write(1, f'{new_event_id()} '.encode())\n"
         "child and os.waitpid(child, 0)\n"
@@ -126,17 +127,18 @@ def slices(*names: str) -> tuple[SliceDelta, ...]:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (Changes(slices("Plan")), "the plan was"),
-        (Changes((), FileChanges(changed=("a",))), "1 file was"),
-        (Changes((), FileChanges(added=("a", "d/"), removed=("b",))), "2 files and 1 directory were"),
-        (Changes((), FileChanges(added=("c/", "d/"))), "2 directories were"),
-        (Changes(slices("Plan"), FileChanges(added=("a", "b"))), "2 files and the plan were"),
-        (Changes(slices("WorkspaceDigest", "HTTPState")), "the workspace digest and the http state were"),
-        (Changes(slices("A", "B", "C", "D")), "4 slices were"),
-        (Changes(slices("A", "B", "C")), "the a, the b and the c were"),
+        (Changes(slices("Plan")), "the Plan state"),
+        (Changes((), FileChanges(changed=("a",))), "1 file"),
+        (Changes((), FileChanges(added=("a", "d/"), removed=("b",))), "2 files and 1 directory"),
+        (Changes((), FileChanges(added=("c/", "d/"))), "2 directories"),
+        (Changes(slices("Plan"), FileChanges(added=("a", "b"))), "2 files and the Plan state"),
+        (Changes(slices("WorkspaceDigest", "HTTPState")), "the WorkspaceDigest state and the HTTP state"),
+        (Changes(slices("State")), "the state"),
+        (Changes(slices("A", "B", "C", "D")), "4 slices"),
+        (Changes(slices("A", "B", "C")), "the A state, the B state and the C state"),
     ],
 )  # fmt: skip
 def test_what_was_undone_reads_as_a_sentence(changes: Changes, text: str) -> None:
-    """Counts of files, names of slices, and the verb that fits."""
-    assert changes.describe_undone() == f"Nothing was changed: {text} restored."
+    """Counts of files and names of slices, then that nothing was changed."""
+    assert changes.describe_undone() == f"Rolled back: {text}. Nothing was changed."
     assert Changes().describe_undone() == "Nothing was changed."

@@ -74,6 +74,7 @@ def test_values_that_cannot_be_compared_have_no_hash() -> None:
             params_hash(value)
 
 
+@pytest.mark.slow  # interpreters
 def test_keys_are_the_same_in_every_process() -> None:
     """A key does not depend on hash seeds or the order of keys."""
     code = (

@@ -30,7 +30,7 @@ from weakincentives.prompt import (
     Tool,
     ToolOverride,
 )
-from weakincentives.session.protocols import SessionProtocol
+from weakincentives.session import SessionProtocol
 
 
 @dataclass(frozen=True)
@@ -410,6 +410,7 @@ def test_a_file_keeps_its_permissions(store: LocalPromptOverridesStore, tmp_path
     assert file_of(tmp_path).stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.slow  # threads that write again and again
 def test_readers_never_see_half_a_file(store: LocalPromptOverridesStore) -> None:
     """While one thread writes, another always reads one of the texts."""
     prompt = Prompt(template())
@@ -434,6 +435,7 @@ def test_readers_never_see_half_a_file(store: LocalPromptOverridesStore) -> None
     writer.join()
 
 
+@pytest.mark.slow  # interpreters
 def test_hashes_are_the_same_in_every_process() -> None:
     """Otherwise every restart would make every override stale."""
     program = (

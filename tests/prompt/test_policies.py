@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
+from weakref import ref
 
 import pytest
 from hypothesis import given
@@ -12,19 +15,19 @@ from tests.policies import asked, told
 
 from weakincentives.errors import PromptValidationError
 from weakincentives.prompt import (
+    CallsUndone,
     Decision,
     Outcome,
     QuotaPolicy,
     RateLimitPolicy,
-    ResultPolicy,
     SequentialDependencyPolicy,
     ToolContext,
     ToolInvoked,
     ToolPolicy,
     ToolResult,
 )
-from weakincentives.prompt.policies import CallIndex
-from weakincentives.prompt.policy import Policy, as_policy, may_overlap
+from weakincentives.prompt.policies import CallCounts
+from weakincentives.prompt.policy import Policy, ResultPolicy, as_policy, may_overlap
 from weakincentives.session import Session, SessionProtocol
 from weakincentives.testing import FakeClock
 
@@ -352,12 +355,47 @@ def test_one_policy_keeps_sessions_apart() -> None:
     assert policy.check("a", None, ToolContext(session=session)) is None
 
 
-def test_a_forgotten_session_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index remembers a bounded number of sessions; the answers are the same for all others."""
-    monkeypatch.setattr("weakincentives.prompt.policies._MAX_SESSIONS", 2)
-    policy, contexts = QuotaPolicy(1), [context_of(called("a")) for _ in range(5)]
-    for context in contexts * 2:
-        assert policy.check("a", None, context) is not None
+class Names(list[str]):
+    """A list that can be referred to weakly."""
+
+
+def test_an_index_goes_with_its_session() -> None:
+    """Every session is counted on its own, and what was counted is not kept any longer than the session."""
+    made: list[ref[Names]] = []
+
+    def start() -> Names:
+        names = Names()
+        made.append(ref(names))
+        return names
+
+    index: CallCounts[Names] = CallCounts(start, lambda names, event: names.append(event.tool_name))
+    contexts = [context_of(*[called("a")] * number) for number in range(5)]
+    for _ in range(2):
+        assert [index.ask(context.session, len) for context in contexts] == [0, 1, 2, 3, 4]
+    assert len(made) == 5
+    del contexts
+    gc.collect()
+    assert [names() for names in made] == [None] * 5
+
+
+def test_an_interrupted_count_begins_again() -> None:
+    """What interrupts the counting leaves no call out, and none counted twice."""
+    interrupt: list[BaseException] = []
+
+    def add(names: list[str], event: ToolInvoked) -> None:
+        names.append(event.tool_name)
+        if event.tool_name == "c" and interrupt:
+            raise interrupt.pop()
+
+    index: CallCounts[list[str]] = CallCounts(list, add)
+    context = context_of(called("a"), called("b"))
+    assert index.ask(context.session, len) == 2
+    for name in "bcd":
+        context.session.dispatch(called(name))
+    interrupt.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        index.ask(context.session, len)
+    assert index.ask(context.session, "".join) == "abbcd"
 
 
 def test_checks_from_many_threads_agree() -> None:
@@ -387,7 +425,7 @@ def test_checks_from_many_threads_agree() -> None:
 def test_a_check_reads_only_what_is_new() -> None:
     """The log is not scanned again: each event is added to the index once."""
     seen: list[str] = []
-    index: CallIndex[list[str]] = CallIndex(lambda: seen, lambda names, event: names.append(event.tool_name))
+    index: CallCounts[list[str]] = CallCounts(lambda: seen, lambda names, event: names.append(event.tool_name))
     context = context_of(*(called(f"t{number}") for number in range(100)))
     for _ in range(10):
         assert index.ask(context.session, len) == 100
@@ -397,9 +435,9 @@ def test_a_check_reads_only_what_is_new() -> None:
 
 
 def test_threads_add_each_event_once() -> None:
-    """Nobody who comes late with an older view makes the index start again."""
+    """A late caller with an older view does not make the index start again."""
     added: list[str] = []
-    index: CallIndex[list[str]] = CallIndex(list, lambda _, event: added.append(event.event_id))
+    index: CallCounts[list[str]] = CallCounts(list, lambda _, event: added.append(event.event_id))
     session = Session()
 
     def work() -> None:
@@ -407,7 +445,11 @@ def test_threads_add_each_event_once() -> None:
             session.dispatch(called("a"))
             index.ask(session, len)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    def look() -> None:  # what is read is taken out of what is fresh
+        for _ in range(600):
+            session[ToolInvoked].all()
+
+    threads = [threading.Thread(target=job) for job in (work, work, look, work, work)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -415,7 +457,13 @@ def test_threads_add_each_event_once() -> None:
     assert len(added) == len(set(added)) == 1200
 
 
-@given(st.lists(st.sampled_from(["succeeded", "failed", "refused", "replayed", "restore", "reset", "fork", "check"])))
+STEPS = [
+    "succeeded", "failed", "refused", "replayed", "restore", "reset", "clear", "fork", "check", "look", "again",
+    "other", "guarded",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(STEPS)))
 def test_the_index_agrees_with_counting(steps: list[Any]) -> None:
     """Whatever happens to a session between checks, the answer is that of scanning its log."""
     quota, order = QuotaPolicy(3), SequentialDependencyPolicy({"deploy": ["a"]})
@@ -426,9 +474,22 @@ def test_the_index_agrees_with_counting(steps: list[Any]) -> None:
             session.restore(start)
         elif step == "reset":
             session.reset(logs=True)
+        elif step == "clear":
+            session.clear_log(ToolInvoked, lambda event: event.success)
         elif step == "fork":
             session = session.fork()
             start = session.snapshot()
+        elif step == "look":
+            session[ToolInvoked].all()
+        elif step == "again" and (event := session[ToolInvoked].latest()) is not None:
+            session.dispatch(event)
+        elif step in {"again", "other"}:
+            session.dispatch(CallsUndone(undone_calls=()))
+            session.dispatch("state")
+        elif step == "guarded":  # another handle of the same session
+            handle = session.guarded(nullcontext())
+            one, other = (quota.check("a", None, ToolContext(session=each)) for each in (session, handle))
+            assert one == other
         elif step == "check":
             context, log = ToolContext(session=session), session[ToolInvoked].all()
             assert (quota.check("a", None, context) is None) == (sum(event.admitted for event in log) < 3)

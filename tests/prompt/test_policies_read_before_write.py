@@ -14,12 +14,12 @@ from weakincentives.prompt import (
     MarkdownSection,
     PromptTemplate,
     ReadBeforeWritePolicy,
-    ResultPolicy,
-    SeenFiles,
     Tool,
     ToolContext,
     ToolResult,
 )
+from weakincentives.prompt.policy import ResultPolicy
+from weakincentives.prompt.read_before_write import SeenFiles
 from weakincentives.resources import ResourceRegistry
 from weakincentives.session import Session
 
@@ -106,7 +106,7 @@ def test_what_the_model_wrote_it_knows(context: ToolContext, fs: InMemoryFilesys
 
 
 def test_what_somebody_wrote_over_the_model_must_be_read(context: ToolContext, fs: InMemoryFilesystem) -> None:
-    """A file that the model wrote and somebody else changed is no longer known."""
+    """A file that the model wrote and other code changed is no longer known."""
     fs.write("new.txt", "mine")
     policy.on_result("write_file", File("new.txt"), OK, context)
     fs.write("new.txt", "theirs")
@@ -164,7 +164,7 @@ def test_what_the_model_wrote_is_its_sessions_alone(context: ToolContext, fs: In
 
 
 def test_a_file_that_went_back_behind_the_models_back_has_changed(context: ToolContext, fs: InMemoryFilesystem) -> None:
-    """Read, overwritten, then put back by somebody else: it is not what the model wrote, so it must be read again."""
+    """Read, overwritten, then restored by other code: it is not what the model wrote, so it must be read again."""
     original = fs.read("config.json")
     read(context)
     fs.write("config.json", "mine")

@@ -28,10 +28,9 @@ from weakincentives.prompt import (
     ToolContext,
     ToolsSection,
 )
-from weakincentives.prompt.protocols import PromptProtocol, RenderedPromptProtocol
+from weakincentives.prompt.tool_context import PromptProtocol, RenderedPromptProtocol
 from weakincentives.resources import Binding, ResourceRegistry, Scope
-from weakincentives.session import Session
-from weakincentives.session.protocols import SessionProtocol
+from weakincentives.session import Session, SessionProtocol
 
 T = TypeVar("T")
 
@@ -274,7 +273,7 @@ class Built(Files):
 
 
 def test_resources_that_are_not_entered_give_only_what_was_handed_in() -> None:
-    """A provider does not run outside a block, for nobody would close the result."""
+    """A provider does not run outside a block, since the result would never be closed."""
     agent = Prompt(template()).bind(resources={str: "given", Files: Binding(Files, lambda r: Built())})
     assert agent.resources.get(str) == "given"
     with pytest.raises(ResourcesClosedError):

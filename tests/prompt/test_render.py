@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from weakincentives.errors import PromptRenderError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolsSection
-from weakincentives.session import Session
-from weakincentives.session.protocols import SessionProtocol
+from weakincentives.session import Session, SessionProtocol
 
 
 @dataclass(frozen=True)

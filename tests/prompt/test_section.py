@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from weakincentives.errors import PromptError, PromptRenderError, PromptValidationError
 from weakincentives.prompt import MarkdownSection, Prompt, Section, SectionVisibility, TextSection, Tool, ToolsSection
-from weakincentives.prompt.type_forms import specialise
+from weakincentives.prompt.type_forms import bind_type_arguments
 from weakincentives.session import Session, SessionProtocol
 
 T = TypeVar("T")
@@ -202,7 +202,7 @@ def test_a_placeholder_needs_a_params_type() -> None:
 @pytest.mark.parametrize("template", ["${}", "${a b}", "${a.b}", "${1}", "${unclosed", "${a{b}}", "${\n}"])
 def test_malformed_placeholders_are_refused(template: str) -> None:
     """They are neither text nor placeholders; the message says how to write either."""
-    with pytest.raises(PromptValidationError, match=r"is no placeholder; write \$\{name\}"):
+    with pytest.raises(PromptValidationError, match=r"is not a placeholder; write \$\{name\}"):
         MarkdownSection[Guidance](title="Tone", template=template)
 
 
@@ -243,7 +243,7 @@ def test_generic_subclasses_pass_their_type_on() -> None:
 
     assert Mine[Guidance](title="T", template="${words}").params_type is Guidance
     with pytest.raises(TypeError, match="is for Guidance already"):
-        specialise(Mine[Guidance], "params_type", Other)
+        bind_type_arguments(Mine[Guidance], "params_type", Other)
 
 
 def test_contradicting_params_types_are_refused() -> None:
@@ -295,7 +295,7 @@ def test_wrong_arguments_are_refused(options: dict[str, Any], text: str) -> None
 
 
 def test_async_conditions_are_refused() -> None:
-    """Nobody would await them."""
+    """They would never be awaited."""
 
     async def later() -> bool:
         return True

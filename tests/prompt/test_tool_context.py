@@ -107,7 +107,7 @@ def test_a_replaced_context_keeps_all_else() -> None:
 
 def test_every_argument_can_be_replaced() -> None:
     """What the constructor takes, `replace` takes."""
-    taken = set(inspect.signature(ToolContext.__new__).parameters) - {"cls"}
+    taken = set(inspect.signature(ToolContext.__init__).parameters) - {"self"}
     assert taken == ContextChanges.__optional_keys__
     for name in taken:
         change: Any = {name: None}

@@ -15,14 +15,12 @@ from weakincentives.prompt import (
     RenderedPrompt,
     Section,
     SectionVisibility,
-    SetVisibility,
     Tool,
     ToolContext,
-    VisibilityOverrides,
     set_visibility,
 )
-from weakincentives.session import Session, SlicePolicy
-from weakincentives.session.protocols import SessionProtocol
+from weakincentives.prompt.visibility import SetVisibility, VisibilityOverrides
+from weakincentives.session import Session, SessionProtocol, SlicePolicy
 
 FULL, SUMMARY = SectionVisibility.FULL, SectionVisibility.SUMMARY
 
@@ -129,7 +127,7 @@ def test_read_section_shows_everything_below_and_changes_nothing() -> None:
     refused = call("read_section", {"section_key": "task"}, rendered, session)
     assert not refused.success
     assert "Summarised sections: reference" in refused.message
-    with pytest.raises(KeyError, match="is no summarised section"):
+    with pytest.raises(KeyError, match="is not a summarised section"):
         rendered.read_section("task")
 
 
@@ -196,7 +194,7 @@ def test_visibility_may_depend_on_params() -> None:
 
 
 def test_a_summary_that_is_not_there_is_an_error() -> None:
-    """Whoever asks for it: a function, or the session."""
+    """Whatever asks for it: a function, or the session."""
     agent = prompt(MarkdownSection(title="A", visibility=lambda: SUMMARY))
     with pytest.raises(PromptRenderError, match="it is to be shown as a summary but has none; give it summary="):
         agent.render()

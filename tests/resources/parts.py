@@ -36,7 +36,7 @@ class Builder(Part): ...
 
 
 class Store:
-    """State that can be taken back."""
+    """State that can be restored."""
 
     def __init__(self, value: int = 0) -> None:
         self.value = value

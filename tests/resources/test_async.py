@@ -13,7 +13,8 @@ from tests.own_loop import loop_threads, own_loop
 from tests.resources.parts import Client, Config, Quiet, Span, Tracer, boom
 
 from weakincentives.errors import ProviderError, ResourceCycleError, ResourceError, ResourcesClosedError
-from weakincentives.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope, ToolScope
+from weakincentives.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
+from weakincentives.resources.context import ToolScope
 
 Log = list[str]
 
@@ -220,7 +221,7 @@ def test_failures_in_async_providers() -> None:
 
 
 def test_a_cancelled_builder_leaves_the_work_to_those_who_wait() -> None:
-    """When the task that builds is cancelled a waiting one builds anew; a cancelled waiter disturbs nobody."""
+    """When the task that builds is cancelled a waiting one builds anew; a cancelled waiter disturbs no other."""
     builds: Log = []
 
     async def config(_: Resolver) -> Config:

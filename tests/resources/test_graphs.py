@@ -15,7 +15,7 @@ from weakincentives.resources import Binding, Resolver, ResourceRegistry, Scope
 
 
 class Node:
-    """The base of a random graph's types; it tells its births and its end, by number."""
+    """The base of a random graph's types; it reports when it is built and closed, by number."""
 
     index = -1
 
@@ -156,7 +156,7 @@ def outcome(work: Callable[[], Any]) -> object:
 @given(worlds())
 @settings(max_examples=examples(1000))
 def test_any_graph_is_resolved_as_the_naive_resolver_does(world: tuple[list[Spec], list[Step]]) -> None:
-    """For any graph and requests: same results, same errors and circles, same order of births and closings."""
+    """For any graph and requests: same results, same errors and circles, same order of building and closing."""
     specs, steps = world
     naive, real = Naive(specs), Real(specs)
     ctx = real.registry().open()
@@ -171,7 +171,7 @@ def test_any_graph_is_resolved_as_the_naive_resolver_does(world: tuple[list[Spec
             elif verb == "mark":
                 real_mark, naive_mark = ctx.mark(), len(naive.shared_owned)
             elif verb == "discard":
-                assert [node.number for node in ctx.born_since(real_mark) if isinstance(node, Node)] == [
+                assert [node.number for node in ctx.built_since(real_mark) if isinstance(node, Node)] == [
                     number for _, number in naive.shared_owned[naive_mark:]
                 ]
                 ctx.discard(real_mark)

@@ -1,4 +1,4 @@
-"""What the engine asks of a context: what can be taken back, and what was born since."""
+"""What the engine asks of a context: what can be restored, and what was built since."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def test_marks_tell_births() -> None:
         with pytest.raises(ProviderError):
             ctx.get(Client)
         assert ctx.mark() == start
-        assert ctx.born_since(start) == ()
+        assert ctx.built_since(start) == ()
         config = ctx.get(Config)
         assert ctx.mark() != start
-        assert ctx.born_since(start) == (config,)
-        assert ctx.born_since(ctx.mark()) == ()
+        assert ctx.built_since(start) == (config,)
+        assert ctx.built_since(ctx.mark()) == ()
 
 
 def test_discard_closes_and_forgets_what_was_born_since() -> None:
@@ -124,7 +124,7 @@ def test_discard_closes_and_forgets_what_was_born_since() -> None:
         ctx.discard(mark)
         assert log == ["close Client", "close Builder", "close Db"]
         assert ctx.snapshotables() == ()
-        assert ctx.born_since(mark) == ()
+        assert ctx.built_since(mark) == ()
         ctx.discard(mark)
         assert ctx.get(Config) is config
         assert ctx.get(object) is config
@@ -155,9 +155,9 @@ def test_marks_stay_behind_when_a_context_opens_again() -> None:
         ctx.get(Config)
         mark = ctx.mark()
     with ctx:
-        assert ctx.born_since(mark) == ()
-        assert ctx.born_since(mark) != (ctx.get(Config),)
-        assert len(ctx.born_since(mark)) == 1
+        assert ctx.built_since(mark) == ()
+        assert ctx.built_since(mark) != (ctx.get(Config),)
+        assert len(ctx.built_since(mark)) == 1
 
 
 def test_discard_in_async_code() -> None:

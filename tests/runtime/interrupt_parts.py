@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests.runtime.limits_parts import eventually
 
 from weakincentives.interrupts import MAIN
 from weakincentives.runtime import Session, ToolInvoked
@@ -35,6 +36,47 @@ def python_handler(number: int = signal.SIGINT) -> Generator[None]:
         yield
     finally:
         signal.signal(number, before)
+
+
+class _Interrupts:
+    """Ctrl-C for the main thread, sent from another one; see `interrupted_when`."""
+
+    def __init__(self, conditions: tuple[Callable[[], object], ...]) -> None:
+        self.delivered = 0
+        self._conditions = conditions
+
+    def deliver(self, _signum: int, _frame: FrameType | None) -> None:
+        self.delivered = self.delivered + 1  # no call from here on: the next one could be raised in its place
+        raise KeyboardInterrupt
+
+    def send(self, main: int) -> None:
+        for number, condition in enumerate(self._conditions, 1):
+            condition()
+            signal.pthread_kill(main, signal.SIGINT)
+            assert eventually(lambda number=number: self.delivered == number)
+
+
+@contextmanager
+def interrupted_when(*conditions: Callable[[], object]) -> Generator[_Interrupts]:
+    """KeyboardInterrupt comes out of the block, which gets Ctrl-C when each of these has returned, one after the other.
+
+    Each is sent only after the one before was delivered: two that are pending at once are one. Moments would not do: on
+    a busy machine Ctrl-C would come before the block or after it, and end all tests.
+    """
+    main = threading.main_thread().ident
+    assert main is not None
+    assert threading.get_ident() == main
+    interrupts = _Interrupts(conditions)
+    sender = threading.Thread(target=interrupts.send, args=(main,))
+    before = signal.signal(signal.SIGINT, interrupts.deliver)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come anywhere in the block
+            sender.start()
+            yield interrupts
+        sender.join()
+        assert interrupts.delivered == len(conditions)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +187,7 @@ def assert_at_rest(place: str = "") -> None:
 
 
 def assert_free(*participants: Any) -> None:
-    """Nobody holds their locks."""
+    """Their locks are free."""
     for participant in participants:
         lock = lock_of(root_of(participant) if isinstance(participant, Session) else participant)
         assert lock.take_now(False), f"{type(participant).__name__} is locked"
@@ -162,6 +204,6 @@ def worker_threads() -> int:
 
 
 __all__ = [
-    "Injection", "ToolExecutor", "assert_at_rest", "assert_free", "events_of", "interruptions", "python_handler",
-    "sigint", "worker_threads",
+    "Injection", "ToolExecutor", "assert_at_rest", "assert_free", "events_of", "interrupted_when", "interruptions",
+    "python_handler", "sigint", "worker_threads",
 ]  # fmt: skip

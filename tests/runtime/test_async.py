@@ -15,7 +15,7 @@ from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.resources import Binding
 from weakincentives.runtime import Session, ToolInvoked, ToolReply
-from weakincentives.runtime.threads import abandoned_count
+from weakincentives.threads import abandoned_count
 
 
 async def async_add(params: Text, *, context: ToolContext) -> ToolResult[str]:
@@ -139,7 +139,7 @@ def test_tasks_on_one_session_take_turns() -> None:
 
 
 def test_a_first_call_from_two_tasks_enters_the_resources_once() -> None:
-    """What the resources built is closed by one close, whoever was first."""
+    """What the resources built is closed by one close, whichever was first."""
     closed: list[str] = []
 
     class Thing:
@@ -230,16 +230,19 @@ def test_cancelling_undoes_the_call_and_records_one_event(tool: Any) -> None:
 def test_cancelling_while_waiting_for_the_lock_records_one_event() -> None:
     """A call that never began is recorded once as cancelled and leaves the others alone."""
     session = Session()
+    began, release = asyncio.Event(), asyncio.Event()
 
     async def slow(params: Text, *, context: ToolContext) -> ToolResult[str]:
-        await asyncio.sleep(0.15)
+        began.set()
+        await release.wait()
         return ToolResult.ok("")
 
     async def main() -> None:
         async with executor_of(slow, sync_add, session=session) as executor:
             first = asyncio.create_task(executor.aexecute(call("slow", "1")))
-            await asyncio.sleep(0.02)
+            await began.wait()
             await cancelled_after(0.02, executor.aexecute(call("sync_add", "2")))
+            release.set()
             assert (await first).success
             assert (await executor.aexecute(call("sync_add", "3"))).success
 

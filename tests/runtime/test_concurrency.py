@@ -96,6 +96,7 @@ def one_call(executor: ToolExecutor, number: int, fail: str) -> None:
     executor.execute(call(name, str(number), number=number, fail=fail))
 
 
+@pytest.mark.slow  # eight threads
 @pytest.mark.parametrize("calls", [100, pytest.param(3000, marks=pytest.mark.torture)])
 def test_threads_on_one_session_lose_nothing(calls: int) -> None:
     """Eight threads that read and add, with every other call undone halfway: the counter is exact at every step."""

@@ -10,7 +10,7 @@ from tests.world import Go, World, make_tool, ok
 
 from weakincentives.prompt import ToolResult
 from weakincentives.prompt.tree import BoundTool
-from weakincentives.runtime.truncation import CutResults
+from weakincentives.runtime.truncation import TruncatedResults
 
 TEXT = "".join(f"line {number}\n" for number in range(1000))
 
@@ -42,8 +42,8 @@ def test_the_rest_can_be_read_piece_by_piece() -> None:
 def test_any_part_can_be_read(offset: int, limit: int) -> None:
     """Any offset and limit within bounds gives exactly that part, or says how long the text is."""
     tools: dict[str, BoundTool] = {}
-    cuts = CutResults(tools)
-    cuts.capped("id", TEXT, 100)
+    cuts = TruncatedResults(tools)
+    cuts.truncate("id", TEXT, 100)
     tool = tools["read_tool_result"].tool
     result: ToolResult[Any] = tool.call(
         tool.parse({"call_id": "id", "offset": offset, "limit": limit}), None  # pyright: ignore[reportArgumentType]
@@ -92,12 +92,12 @@ def test_reading_is_itself_capped() -> None:
 
 def test_the_oldest_texts_go() -> None:
     """At most 64 texts and 32 million characters are kept; the oldest go first."""
-    cuts = CutResults({})
+    cuts = TruncatedResults({})
     for number in range(100):
-        cuts.capped(f"id-{number}", "x" * 200, 100)
+        cuts.truncate(f"id-{number}", "x" * 200, 100)
     assert list(cuts._texts) == [f"id-{number}" for number in range(36, 100)]
-    cuts.capped("huge", "x" * (33 * 1024 * 1024), 100)
+    cuts.truncate("huge", "x" * (33 * 1024 * 1024), 100)
     assert list(cuts._texts) == ["huge"]
-    cuts.capped("again", "y" * 200, 100)
+    cuts.truncate("again", "y" * 200, 100)
     assert list(cuts._texts) == ["again"]
     assert cuts._chars == 200

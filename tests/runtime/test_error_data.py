@@ -1,4 +1,4 @@
-"""Errors carry what happened as data, so that nobody has to read it out of a text."""
+"""Errors carry what happened as data, so that no code has to read it out of a text."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ def test_a_failed_undo_names_tool_and_causes() -> None:
     assert [str(error) for error in caught.value.causes.values()] == ["disk is gone"]
 
 
+@pytest.mark.slow  # waits for a deadline
 def test_a_deadline_inside_a_tool_names_the_tool() -> None:
     """Whether the handler says so, or is stopped; a limit elsewhere names none."""
 

@@ -137,6 +137,7 @@ with executor_of(ok, resources={Filesystem: fs}) as executor:
 """
 
 
+@pytest.mark.slow  # a process that is killed
 def test_a_call_that_succeeded_survives_an_older_bare_snapshot(tmp_path: Path) -> None:
     """A bare snapshot keeps nothing open: what a call committed while it lives is final, also after `kill -9`."""
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])

@@ -118,6 +118,7 @@ def test_a_write_in_a_handler_is_not_interrupted() -> None:
     assert (seen, outcomes(session), fs.exists("a")) == ([1], ["cancelled"], False)
 
 
+@pytest.mark.slow  # waits for a time limit
 def test_a_second_signal_does_not_wait_for_code_that_hangs() -> None:
     """A subscriber that hangs is interrupted by the second Ctrl-C, a second after the first."""
     session = Session()
@@ -481,6 +482,7 @@ def test_waiting_has_a_limit_and_looks_around() -> None:
     assert eventually(lambda: MAIN.wake is None)
 
 
+@pytest.mark.slow  # hundreds of waits
 def test_a_signal_that_comes_when_a_wait_begins_is_seen() -> None:
     """CPython misses one that falls between its last look and the wait. It does not stay unseen until the wait ends."""
     longest = 0.0
@@ -520,7 +522,7 @@ def test_a_run_that_is_never_closed_does_not_hide_newer_handlers() -> None:
 
 
 def test_an_executor_that_is_dropped_counts_as_closed() -> None:
-    """Our handlers are removed with the next run, although nobody closed the one before."""
+    """Our handlers are removed with the next run, although the one before was not closed."""
     with python_handler():
         dropped = executor_of(write)
         dropped.__enter__()
@@ -562,6 +564,7 @@ def test_an_interrupt_while_subscribers_hear_of_a_refused_call() -> None:
     assert_free(session)
 
 
+@pytest.mark.slow  # waits for a time limit
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_an_interrupt_waits_until_a_declined_call_is_answered(when: str) -> None:
     """What ends a conversation is not cut short: the interrupt comes when the call is recorded and answered."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import random
 import signal
 import sys
@@ -267,7 +268,7 @@ def one_loop(executor: ToolExecutor, session: Session, main: int, delay: float, 
         signal.pthread_kill(main, signal.SIGINT)
 
     async def worker(name: str) -> None:
-        for index in range(1000):
+        for index in itertools.count():  # until interrupted: on a busy machine that may be late
             tool = ("awrite", "write", "read")[index % 3]
             await executor.aexecute(call(tool, f"{name} {index}", text="a"))
 

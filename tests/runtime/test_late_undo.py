@@ -162,6 +162,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow  # a process that is killed
 @pytest.mark.parametrize("watch", ["", "scan"])
 def test_a_crash_undoes_nothing_of_a_call_that_left_a_block_behind(tmp_path: Path, watch: Any) -> None:
     """A block that is still open when its call has succeeded is part of it: `kill -9` later takes nothing back."""

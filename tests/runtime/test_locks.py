@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.runtime.interrupt_parts import python_handler
+from tests.runtime.interrupt_parts import interrupted_when
 from tests.runtime.limits_parts import (
     Count,
     Text,
@@ -30,15 +29,16 @@ from weakincentives.filesystem import Filesystem, InMemoryFilesystem, SubFilesys
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session, transaction
 from weakincentives.runtime.executor import ToolExecutor
-from weakincentives.runtime.locks import CallLock, Holding, LockTimeout, in_order, lock_of
+from weakincentives.runtime.locks import CallLock, LockSet, in_order, lock_of
+from weakincentives.waiting import OutOfTime, awaiting_here, blocking_here, drive
 
 
 def free(*locks: CallLock) -> bool:
-    """Whether nobody holds or awaits any of them."""
-    holding = Holding(in_order(locks))
+    """Whether no one holds or awaits any of them."""
+    holding = LockSet(in_order(locks))
     if not holding.take_now(False):
         return False
-    holding.let_go()
+    holding.release()
     return True
 
 
@@ -119,20 +119,20 @@ def test_taking_several_takes_all_or_none() -> None:
     """When one lock cannot be had at once, none is kept."""
     one, two = CallLock(), CallLock()
     assert two.take_now(False)
-    assert not Holding(in_order([one, two])).take_now(False)
+    assert not LockSet(in_order([one, two])).take_now(False)
     assert free(one)
     two.release(False)
     assert free(one, two)
 
 
 def test_a_wait_can_have_a_limit() -> None:
-    """A limited wait ends with LockTimeout and leaves nothing taken, blocking or awaiting."""
+    """A limited wait ends with OutOfTime and leaves nothing taken, blocking or awaiting."""
     one, two = CallLock(), CallLock()
     assert two.take_now(False)
-    with pytest.raises(LockTimeout):
-        Holding(in_order([one, two])).take(False, 0.02)
-    with pytest.raises(LockTimeout):
-        asyncio.run(Holding(in_order([one, two])).atake(False, 0.02))
+    with pytest.raises(OutOfTime):
+        drive(LockSet(in_order([one, two])).take(blocking_here(), False, 0.02))
+    with pytest.raises(OutOfTime):
+        asyncio.run(LockSet(in_order([one, two])).take(awaiting_here(), False, 0.02))
     assert free(one)
     two.release(False)
     assert free(one, two)
@@ -142,15 +142,8 @@ def test_an_interrupted_wait_leaves_nothing_taken() -> None:
     """Ctrl-C while a thread waits for a lock leaves all locks as they were."""
     one, two = CallLock(), CallLock()
     assert two.take_now(False)
-    main = threading.main_thread().ident
-    assert main is not None
-    assert threading.current_thread() is threading.main_thread()
-    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
-    with python_handler():
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            Holding(in_order([one, two])).take(False)
-        timer.join()
+    with interrupted_when(lambda: time.sleep(0.1)):
+        drive(LockSet(in_order([one, two])).take(blocking_here(), False))
     assert free(one)
     two.release(False)
     assert free(one, two)
@@ -163,7 +156,7 @@ def test_a_cancelled_wait_leaves_nothing_taken(granted: bool) -> None:
 
     async def main() -> None:
         assert two.take_now(False)
-        task = asyncio.create_task(Holding(in_order([one, two])).atake(False))
+        task = asyncio.create_task(LockSet(in_order([one, two])).take(awaiting_here(), False))
         await asyncio.sleep(0.01)
         if granted:
             two.release(False)
@@ -184,15 +177,15 @@ def test_cancellations_and_grants_race_without_loss() -> None:
 
     async def worker(number: int) -> None:
         for _ in range(30):
-            holding = Holding((lock,))
-            await holding.atake(number % 3 == 0)
+            holding = LockSet((lock,))
+            await holding.take(awaiting_here(), number % 3 == 0)
             try:
                 inside[0] += 100 if number % 3 else 1
                 assert inside[0] in {100, *range(1, 17)}
                 await asyncio.sleep(0)
             finally:
                 inside[0] -= 100 if number % 3 else 1
-                holding.let_go()
+                holding.release()
 
     async def main() -> None:
         tasks = [asyncio.create_task(worker(number)) for number in range(8)]
@@ -218,12 +211,12 @@ def test_threads_exclude_one_another() -> None:
 
     def work() -> None:
         for _ in range(200):
-            holding = Holding((lock,))
-            holding.take(False)
+            holding = LockSet((lock,))
+            drive(holding.take(blocking_here(), False))
             seen = total[0]
             time.sleep(0)
             total[0] = seen + 1
-            holding.let_go()
+            holding.release()
 
     with switching_often():
         threads = [start(work) for _ in range(8)]

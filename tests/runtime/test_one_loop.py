@@ -235,7 +235,7 @@ def test_plain_handlers_of_async_code_use_its_loop() -> None:
 
 
 def test_tasks_that_a_handler_leaves_go_on_and_end_with_the_run() -> None:
-    """They run while the run is open, also when nobody waits, and are cancelled with it."""
+    """They run while the run is open, also when nothing waits for them, and are cancelled with it."""
     beats: list[int] = []
     ended: list[str] = []
 
@@ -327,7 +327,7 @@ def test_the_loop_of_a_thread_ends_with_the_thread() -> None:
 
 
 def test_a_run_that_is_dropped_is_over() -> None:
-    """An executor that nobody closed does not keep the loop's thread beyond the next run."""
+    """An executor that was not closed does not keep the loop's thread beyond the next run."""
 
     async def leave(params: Text, *, context: ToolContext) -> ToolResult[str]:
         kept.append(asyncio.create_task(asyncio.sleep(60)))
@@ -419,7 +419,7 @@ def test_a_handler_that_ends_the_program_leaves_the_loop_in_order(how: str, opti
 
 
 def test_a_task_left_behind_that_ends_the_program_does_not_end_the_loop() -> None:
-    """Nobody waits for it, so there is nobody to raise it for; it is logged."""
+    """Nothing waits for it, so it cannot be raised anywhere; it is logged."""
 
     async def leave(params: Text, *, context: ToolContext) -> ToolResult[str]:
         async def background() -> None:

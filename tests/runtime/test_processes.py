@@ -47,8 +47,8 @@ from weakincentives.errors import (
 from weakincentives.prompt import ToolResult
 from weakincentives.runtime import Heartbeat, RunContext, Session, ToolInvoked
 from weakincentives.runtime.processes import POOL, Job, Worker, WorkerDiedError, WorkerPool
-from weakincentives.runtime.threads import abandoned_count
 from weakincentives.session import replace_latest
+from weakincentives.threads import abandoned_count
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -259,11 +259,11 @@ def test_several_calls_at_once_have_several_workers() -> None:
 def test_a_pool_keeps_few_and_replaces_the_dead() -> None:
     """A worker that died while idle is not handed out; more than a few are not kept."""
     pool = WorkerPool()
-    first = pool.take()
+    first = pool.acquire()
     first.ready()
-    pool.give_back(first)
+    pool.release(first)
     first.kill()
-    second = pool.take()
+    second = pool.acquire()
     try:
         assert second is not first
         second.ready()
@@ -406,12 +406,12 @@ def test_a_stuck_handler_is_killed_within_its_limit() -> None:
 def test_a_worker_that_knows_fewer_modules_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler of a module that became importable after a worker had started is found."""
     pool = WorkerPool()
-    first = pool.take()
+    first = pool.acquire()
     try:
         first.ready()
-        pool.give_back(first)
+        pool.release(first)
         monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-        second = pool.take()
+        second = pool.acquire()
         assert second is not first
         assert not first.alive
     finally:

@@ -15,7 +15,8 @@ from weakincentives import MarkdownSection, ParseError, Prompt, Session, Tool, T
 from weakincentives.adapters import CallStarted, ProgressEvent
 from weakincentives.cli.trace import CallViews
 from weakincentives.prompt.events import ToolInvoked
-from weakincentives.serde import has_secrets, schema, without_secrets
+from weakincentives.serde import schema
+from weakincentives.serde.secret_fields import has_secrets, without_secrets
 from weakincentives.testing import ScriptedAdapter, call, say
 
 SECRET = "correct horse battery"

@@ -86,10 +86,10 @@ ODD = [
 @pytest.mark.parametrize("piece", ODD)
 def test_no_text_takes_long(piece: str) -> None:
     """Masking takes time in proportion to the text, whatever it repeats."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     redact(piece * (64 * 1024 // len(piece)))
     redact("://" + piece * (64 * 1024 // len(piece)))
-    assert time.perf_counter() - begun < 3
+    assert time.process_time() - begun < 3
 
 
 def test_the_model_and_the_log_read_the_masked_text() -> None:

@@ -247,7 +247,7 @@ REFUSALS: list[tuple[Callable[[ToolExecutor], ToolReply], str]] = [
 
 
 @pytest.mark.parametrize(("run", "outcome"), REFUSALS)
-@pytest.mark.parametrize("limit", ["timeout", "deadline"])
+@pytest.mark.parametrize("limit", ["timeout", pytest.param("deadline", marks=pytest.mark.slow)])  # a second each
 def test_a_subscriber_of_a_refused_call_is_given_up_on(
     run: Callable[[ToolExecutor], ToolReply], outcome: str, limit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -279,3 +279,44 @@ def test_a_subscriber_of_a_refused_call_without_limits_runs_in_the_caller() -> N
     run_invalid(executor_of(session))
     run_declined(executor_of(session))
     assert threads == [threading.current_thread()] * 2
+
+
+class Hanging(str):
+    """A text that takes long to format."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        stuck.wait(LONG)
+        return "formatted"
+
+
+@both_ways
+@pytest.mark.parametrize("result", [ToolResult.ok("text", message=Hanging()), ToolResult.ok(Hanging("x"))])
+def test_a_text_of_a_users_class_has_limits_too(run: Callable[[ToolExecutor], ToolReply], result: Any) -> None:
+    """Only what is certain to run no code of a user is rendered without a worker."""
+    session = Session()
+
+    def handler(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+        context.session[Count].append(Count(1))
+        return result
+
+    started = time.monotonic()
+    reply = run(limits_parts.executor_of(limits_parts.make(handler, "act", timeout=TIMEOUT), session=session))
+    assert reply.outcome == "timeout"
+    assert session[Count].count() == 0
+    assert time.monotonic() - started < LONG / 2
+
+
+@both_ways
+def test_a_subscriber_that_comes_inside_the_call_has_limits_too(run: Callable[[ToolExecutor], ToolReply]) -> None:
+    """Whether an event has subscribers is looked at when it is told, not before."""
+    session = Session()
+
+    def handler(params: Go, *, context: ToolContext) -> ToolResult[Any]:
+        session.dispatcher.subscribe(ToolInvoked, lambda _: stuck.wait(LONG))
+        return ToolResult.ok(None, message="done")
+
+    reply = run(limits_parts.executor_of(limits_parts.make(handler, "act", timeout=TIMEOUT), session=session))
+    assert reply.outcome == "timeout"
+    assert "telling its subscribers took too long" in reply.text

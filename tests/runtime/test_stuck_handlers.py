@@ -32,7 +32,7 @@ from tests.runtime.limits_parts import (
 from weakincentives.filesystem import InMemoryFilesystem
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
-from weakincentives.runtime.threads import abandoned_count
+from weakincentives.threads import abandoned_count
 
 pytestmark = pytest.mark.slow  # processes
 

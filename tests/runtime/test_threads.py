@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, ok, outcomes, tell
 
+from weakincentives import threads
+from weakincentives.interrupts import wait_until_done
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
-from weakincentives.runtime.threads import MAX_ABANDONED, Threaded, abandoned_count
+from weakincentives.threads import MAX_ABANDONED, ThreadCall, abandoned_count
 
 variable: ContextVar[str] = ContextVar("variable", default="")
 
@@ -27,6 +29,11 @@ def _none_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     assert eventually(lambda: abandoned_count() == 0, seconds=120)  # what other tests left stuck
     yield
     assert eventually(lambda: abandoned_count() == 0)
+
+
+def result_of(work: ThreadCall, seconds: float) -> Any:
+    assert wait_until_done(work, seconds)
+    return work.result()
 
 
 def names() -> list[str]:
@@ -42,7 +49,7 @@ def test_work_runs_in_another_thread_with_the_callers_context_variables() -> Non
         variable.set("worker")
         return seen, threading.get_ident()
 
-    seen, ident = Threaded(work).future.result(5)
+    seen, ident = result_of(ThreadCall(work), 5)
     assert seen == "caller"
     assert ident != threading.get_ident()
     assert variable.get() == "caller"
@@ -57,8 +64,8 @@ def test_what_the_work_raises_travels() -> None:
             raise kind("as asked")
 
         with pytest.raises(kind, match="as asked"):
-            Threaded(work).future.result(5)
-    assert Threaded(lambda: 7).future.result(5) == 7
+            result_of(ThreadCall(work), 5)
+    assert result_of(ThreadCall(lambda: 7), 5) == 7
 
 
 def test_workers_are_used_again() -> None:
@@ -73,10 +80,27 @@ def test_workers_are_used_again() -> None:
 def test_idle_workers_are_limited() -> None:
     """After a burst at most sixteen threads stay."""
     barrier = threading.Barrier(30)
-    works = [Threaded(lambda: barrier.wait(60)) for _ in range(30)]
+    works = [ThreadCall(lambda: barrier.wait(60)) for _ in range(30)]
     for work in works:
-        work.future.result(10)
+        result_of(work, 10)
     assert eventually(lambda: len(names()) <= 16)
+
+
+def test_calls_that_run_at_once_again_and_again_use_the_same_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More workers than are kept for good stay for a while: the next burst starts no threads, and then they go."""
+    monkeypatch.setattr(threads, "_KEEP", 5.0)
+    barrier = threading.Barrier(30)
+
+    def meet() -> int:
+        barrier.wait(60)
+        return threading.get_ident()
+
+    def burst() -> set[int]:
+        return {result_of(work, 60) for work in [ThreadCall(meet) for _ in range(30)]}
+
+    assert len(burst()) == 30
+    assert burst() == burst()
+    assert eventually(lambda: len(names()) <= 16, seconds=60)
 
 
 def test_an_idle_worker_keeps_nothing_alive() -> None:
@@ -87,15 +111,15 @@ def test_an_idle_worker_keeps_nothing_alive() -> None:
 
     big = Big()
     gone = weakref.ref(big)
-    Threaded(lambda big=big: id(big)).future.result(5)
+    result_of(ThreadCall(lambda big=big: id(big)), 5)
     del big
     assert eventually(lambda: gone() is None)
 
 
 def test_work_that_ends_in_the_last_moment_is_not_abandoned() -> None:
-    """Giving up on finished work is refused, so that its result counts and nobody is counted as stuck."""
-    work = Threaded(lambda: 1)
-    assert work.future.result(5) == 1
+    """Giving up on finished work is refused, so that its result counts and no handler is counted as stuck."""
+    work = ThreadCall(lambda: 1)
+    assert result_of(work, 5) == 1
     assert not work.abandon()
     assert abandoned_count() == 0
 
@@ -128,6 +152,7 @@ def test_cancelling_a_wait_does_not_break_the_worker() -> None:
     assert not problems
 
 
+@pytest.mark.slow  # threads that are stuck
 def test_stuck_threads_are_counted_capped_and_gone_when_they_return() -> None:
     """Eight handlers may be stuck; then threaded calls are refused, others are not, until they return."""
     go = threading.Event()
@@ -161,7 +186,7 @@ def test_stuck_threads_are_counted_capped_and_gone_when_they_return() -> None:
 
 def test_a_forked_child_has_workers_of_its_own() -> None:
     """After a fork the child does not wait for threads that only its parent has."""
-    assert Threaded(lambda: 1).future.result(5) == 1
+    assert result_of(ThreadCall(lambda: 1), 5) == 1
     assert eventually(lambda: bool(names()))
     reader, writer = os.pipe()
     gc.collect()  # what other tests left behind is not for the child to end
@@ -169,7 +194,7 @@ def test_a_forked_child_has_workers_of_its_own() -> None:
     if pid == 0:  # pragma: no cover - in the child
         gc.disable()
         try:
-            os.write(writer, str(Threaded(lambda: 2).future.result(60)).encode())
+            os.write(writer, str(result_of(ThreadCall(lambda: 2), 60)).encode())
         except BaseException:
             os.write(writer, traceback.format_exc().encode())
         finally:

@@ -65,12 +65,12 @@ def test_a_native_tool_that_succeeds() -> None:
 
 
 def test_a_native_tool_that_fails_is_undone() -> None:
-    """What a failed native tool changed is taken back, and the reply says so."""
+    """What a failed native tool changed is restored, and the reply says so."""
     harness = Harness()
     harness.begin()
     harness.work()
     reply = harness.end(success=False, result=ToolResult.error("disk full"))
-    assert reply.text == "disk full\nNothing was changed: 1 file and the note were restored."
+    assert reply.text == "disk full\nRolled back: 1 file and the Note state. Nothing was changed."
     assert harness.untouched
     assert outcomes(harness.events) == ["failed"]
 

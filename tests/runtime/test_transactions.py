@@ -367,7 +367,7 @@ def test_a_failed_undo_lets_others_in() -> None:
 
 
 def test_a_transaction_that_cannot_begin_lets_others_in() -> None:
-    """When a participant cannot be remembered the transaction does not begin, and nobody waits for it."""
+    """When a participant cannot be remembered the transaction does not begin, and no other call waits for it."""
     world = World(make_tool(act))
 
     def snapshot() -> int:

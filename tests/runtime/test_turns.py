@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.runtime.interrupt_parts import python_handler
-from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes
+from tests.runtime.interrupt_parts import interrupted_when
+from tests.runtime.limits_parts import Count, Text, call, eventually, executor_of, make, outcomes, start
 
 from weakincentives.errors import PromptEvaluationError, VisibilityExpansionRequired
 from weakincentives.filesystem import InMemoryFilesystem
@@ -290,30 +289,24 @@ def test_a_listener_that_raises_does_not_cost_an_answer(run: Any) -> None:
     assert seen == ["succeeded", "cancelled", "cancelled"] == outcomes(session)
 
 
-def interrupt_main(after: float) -> threading.Timer:
-    main = threading.main_thread().ident
-    assert main is not None
-    assert threading.current_thread() is threading.main_thread()
-    timer = threading.Timer(after, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
-    return timer
-
-
 def test_ctrl_c_among_overlapping_readers_leaves_no_id_unanswered() -> None:
     """Ctrl-C while readers overlap: each is answered as it ended, the rest as not run, then it is raised."""
     session, seen = Session(), list[ToolReply]()
+    all_run, go = threading.Barrier(4), threading.Event()
 
     def slow(params: Text) -> ToolResult[str]:
-        time.sleep(0.3)
+        all_run.wait(60)
+        assert go.wait(60)
         return ToolResult.ok(params.text)
 
     calls = [call("slow", text, text=text) for text in "abc"] + [call("write", "d", text="d")]
     tools = [make(slow, read_only=True), write]
-    with python_handler(), executor_of(*tools, session=session, fs=log_of()) as executor:
-        timer = interrupt_main(0.1)
-        with pytest.raises(KeyboardInterrupt):
-            executor.execute_all(calls, on_reply=seen.append)
-        timer.join()
+    with (
+        interrupted_when(lambda: all_run.wait(60)) as interrupts,
+        executor_of(*tools, session=session, fs=log_of()) as executor,
+    ):
+        start(lambda: eventually(lambda: interrupts.delivered == 1) and go.set())
+        executor.execute_all(calls, on_reply=seen.append)
     assert [reply.call_id for reply in seen] == ["a", "b", "c", "d"]
     assert [reply.outcome for reply in seen] == ["succeeded"] * 3 + ["cancelled"]
     assert outcomes(session) == ["succeeded"] * 3 + ["cancelled"]
@@ -321,20 +314,18 @@ def test_ctrl_c_among_overlapping_readers_leaves_no_id_unanswered() -> None:
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
     """Who insists is not kept waiting by a reader that is stuck; it records its end when it returns."""
-    session, go = Session(), threading.Event()
+    session, both_run, go = Session(), threading.Barrier(3), threading.Event()
 
     def stuck(params: Text) -> ToolResult[str]:
-        go.wait(60)
+        both_run.wait(60)
+        assert go.wait(60)
         return ToolResult.ok("")
 
-    started = time.monotonic()
-    with python_handler(), executor_of(make(stuck, read_only=True), session=session) as executor:
-        timers = [interrupt_main(0.1), interrupt_main(0.3)]
-        with pytest.raises(KeyboardInterrupt):
-            executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
-        assert time.monotonic() - started < 30
-        for timer in timers:
-            timer.join()
+    with (
+        interrupted_when(lambda: both_run.wait(60), lambda: None),
+        executor_of(make(stuck, read_only=True), session=session) as executor,
+    ):
+        executor.execute_all([call("stuck", "1", text="a"), call("stuck", "2", text="b")])
     go.set()
     assert eventually(lambda: outcomes(session) == ["succeeded"] * 2)
 
@@ -430,3 +421,68 @@ def test_a_cancelled_reader_does_not_harm_the_one_before_it() -> None:
 def test_an_empty_turn_has_no_answers(run: Any) -> None:
     """Nothing asked, nothing answered."""
     assert run(executor_of(write, fs=log_of()), []) == []
+
+
+def test_quick_readers_are_not_handed_over_again() -> None:
+    """Handlers that took less than a hand-over run one after another from then on, in the thread of the caller."""
+    threads: list[int] = []
+
+    def quick(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        threads.append(threading.get_ident())
+        return ToolResult.ok(params.text)
+
+    session, tool = Session(), make(quick, read_only=True)
+    with executor_of(tool, session=session) as executor:
+        for turn in range(200):  # a busy machine may suspend a handler for long, so one turn may not be enough
+            threads.clear()
+            calls = [call("quick", f"{turn}/{number}", text=str(number)) for number in range(4)]
+            replies = executor.execute_all(calls)
+            assert [reply.call_id for reply in replies] == [item.id for item in calls]
+            assert [event.call_id for event in session[ToolInvoked].all()][-4:] == [item.id for item in calls]
+            if set(threads) == {threading.get_ident()}:
+                return
+    pytest.fail("quick calls were handed over to the end")
+
+
+def test_quick_async_readers_are_not_given_tasks_again() -> None:
+    """The same in an event loop: quick calls run in the task of their turn."""
+    tasks: set[asyncio.Task[Any] | None] = set()
+
+    async def quick(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        tasks.add(asyncio.current_task())
+        return ToolResult.ok(params.text)
+
+    tool = make(quick, read_only=True)
+
+    async def main() -> None:
+        async with executor_of(tool) as executor:
+            for turn in range(200):
+                tasks.clear()
+                calls = [call("quick", f"{turn}/{number}", text=str(number)) for number in range(4)]
+                assert [reply.call_id for reply in await executor.aexecute_all(calls)] == [item.id for item in calls]
+                if tasks == {asyncio.current_task()}:
+                    return
+        pytest.fail("quick calls had tasks of their own to the end")
+
+    asyncio.run(main())
+
+
+@ways
+def test_readers_that_become_slow_overlap_again(run: Any) -> None:
+    """A call that took longer than a hand-over is enough: those after it in the same turn overlap."""
+    together = threading.Barrier(3)
+
+    def varies(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        if params.text == "slow":
+            time.sleep(0.01)
+        elif params.text.startswith("meet"):
+            together.wait(60)
+        return ToolResult.ok(params.text)
+
+    session, tool = Session(), make(varies, read_only=True)
+    for turn in range(3):
+        run(executor_of(tool, session=session), [call("varies", f"{turn}/{n}", text=f"{turn}/{n}") for n in range(3)])
+    texts = ["slow", "meet 1", "meet 2", "meet 3"]
+    replies = run(executor_of(tool, session=session), [call("varies", text, text=text) for text in texts])
+    assert [reply.result.value for reply in replies] == texts
+    assert [event.call_id for event in session[ToolInvoked].all()][-4:] == texts

@@ -437,7 +437,7 @@ def test_a_call_ends(row: Row, way: str, caplog: pytest.LogCaptureFixture) -> No
     assert event.tool_name == row.call.name
     assert event.call_id == row.reply_id
     assert (world.picture() != before) is row.kept
-    assert bool(event.changes) == (row.kept or "\nNothing was changed" in shown)
+    assert bool(event.changes) == (row.kept or "\nRolled back: " in shown)
     assert world.counter.alive == 0
     assert world.heard[-1].call_id == row.reply_id
     lines = [(record.levelname, record.getMessage()) for record in caplog.records if "weakinc" in record.name]

@@ -21,7 +21,7 @@ from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool,
 from weakincentives.results import render_value
 from weakincentives.runtime import IdempotencyConfig, SqliteEffectLedger, ToolCall, ToolInvoked
 from weakincentives.runtime.executor import ToolExecutor
-from weakincentives.runtime.ledger.effects import pack, unpack
+from weakincentives.runtime.ledger.effects import load_result, store_result
 from weakincentives.serde import dump, dump_json, parse, schema
 from weakincentives.session import Session
 
@@ -281,7 +281,7 @@ def test_a_ledger_gives_the_value_back(value: Any) -> None:
     """As its declared type, and as what it is where nothing is declared."""
     kinds: tuple[Any, ...] = (cast("type[Any]", type(value)), Any)
     for declared in kinds:
-        assert unpack(pack(ToolResult.ok(value), declared), declared).value == value
+        assert load_result(store_result(ToolResult.ok(value), declared), declared).value == value
 
 
 def test_a_replay_keeps_its_value(tmp_path: Path) -> None:
@@ -359,5 +359,5 @@ def test_a_limit_in_a_dict_is_seen_in_local_classes_and_tools() -> None:
 
 
 def test_other_metadata_is_left_alone() -> None:
-    """Keys that `field(metadata=)` does not know mean something to somebody else."""
+    """Keys that `field(metadata=)` does not know mean something to other code."""
     assert parse(Labelled, {"text": ""}) == Labelled("")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import pickle
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
+from difflib import get_close_matches
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
@@ -22,7 +26,8 @@ from tests.conftest import examples
 from typing_extensions import TypedDict
 
 from weakincentives.errors import ParseError, SchemaError
-from weakincentives.serde import MAX_INPUT_BYTES, dump, dump_json, error_text, parse, parser
+from weakincentives.serde import dump, dump_json, error_text, parse, parser, parsing
+from weakincentives.serde.parsing import MAX_INPUT_BYTES
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
@@ -256,6 +261,47 @@ def test_many_failures_are_counted_not_listed() -> None:
     assert json.loads(error_text(caught.value, "t"))["details"]["..."] == "480 more problems"
 
 
+def test_of_many_failures_only_those_shown_are_put_into_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty for the model; all of them for code that reads `failures` or the message."""
+    described: list[object] = []
+
+    def describe(value: object) -> str:
+        described.append(value)
+        return f"integer {value}"
+
+    monkeypatch.setattr(parsing, "describe", describe)
+    for count, told in ((1000, 1000), (5000, 101)):  # above a thousand, the first hundred of each list and their number
+        with pytest.raises(ParseError) as caught:
+            parser(Search)(json.dumps({"query": "x", "file_types": [1] * count}))
+        described.clear()
+        error_text(caught.value, "t")
+        assert len(described) <= 20
+        assert len(caught.value.failures) == told
+        assert str(caught.value).count("Expected type string, got integer 1") == told - (told < count)
+
+
+def test_an_error_is_the_same_whenever_its_failures_are_read() -> None:
+    """Its message, arguments, form and copies, before and after."""
+    text = '{"query": 1, "limits": 2}'
+    said = "query: Expected type string, got integer 1; limits: Unknown field; did you mean 'limit'?"
+    error = refused(text)
+    assert (str(error), error.args, repr(error)) == (said, (said,), f'ParseError("{said}")')
+    assert error.failures == refused(text).failures == pickle.loads(pickle.dumps(refused(text))).failures
+    assert str(copy.copy(refused(text))) == said
+
+
+def refused(text: str) -> ParseError:
+    with pytest.raises(ParseError) as caught:
+        parse(Search, text)
+    return caught.value
+
+
+@given(st.text("abcdef_", max_size=12), st.lists(st.text("abcdef_", max_size=12), max_size=6, unique=True))
+def test_the_nearest_name_is_that_of_difflib(word: str, names: list[str]) -> None:
+    """What is left out before the costly comparison could not have been found by it."""
+    assert parsing._nearest(word, names) == next(iter(get_close_matches(word, names, n=1)), None)  # pyright: ignore[reportPrivateUsage]
+
+
 @dataclass(frozen=True)
 class Checked:
     low: int
@@ -324,6 +370,7 @@ def test_of_duplicate_keys_the_last_wins() -> None:
     assert parse(Search, '{"query": "a", "query": "b"}') == Search("b")
 
 
+@pytest.mark.slow  # fifty megabytes
 @pytest.mark.timing
 def test_too_much_text_is_refused_at_once() -> None:
     """Fifty megabytes are turned away before they are read; the limit can be lifted."""
@@ -335,6 +382,7 @@ def test_too_much_text_is_refused_at_once() -> None:
     assert MAX_INPUT_BYTES < 50_000_000
 
 
+@pytest.mark.slow  # a million items
 def test_a_million_failures_do_not_hang() -> None:
     """The first are explained, the number is told."""
     text = json.dumps({"query": "x", "file_types": [1] * 1_000_000})
@@ -409,9 +457,34 @@ def test_any_text_parses_or_gives_a_parse_error(data: str | bytes) -> None:
 @pytest.mark.parametrize("text", ['{"a": Infinity}', '{"a": [1, NaN]}', '{"a": {"x": -Infinity}}', '{"a": 1e400}'])
 def test_numbers_that_json_does_not_have_are_refused_everywhere(text: str) -> None:
     """Also in a field that takes anything; by `parse` and by `parser`, and the path is named."""
-    for parsing in (lambda: parse(Open, text), lambda: parser(Open)(text)):
+    for read in (lambda: parse(Open, text), lambda: parser(Open)(text)):
         with pytest.raises(ParseError, match=r"^a.*: Expected a finite number"):
-            parsing()
+            read()
+
+
+_DIGITS = st.text("0123456789", min_size=1, max_size=4) | st.builds(
+    str.__mul__, st.sampled_from("19"), st.integers(1, 320)
+)
+_NUMBERS = st.tuples(
+    st.sampled_from(["", "-"]),
+    _DIGITS.map(lambda digits: digits.lstrip("0") or "0"),
+    st.just("") | _DIGITS.map(".{}".format),
+    st.just("") | st.tuples(st.sampled_from(["e", "E", "e+", "E+", "e-", "E-"]), _DIGITS).map("".join),
+).map("".join)
+
+
+@settings(max_examples=examples(1000))
+@given(_NUMBERS, st.booleans())
+def test_an_open_field_takes_exactly_the_numbers_that_are_finite(number: str, as_bytes: bool) -> None:
+    """However a number is written: with hundreds of digits, zeros before its exponent, in text or in bytes."""
+    text = f'{{"a": ["e1000 NaN", {{"x": {number}}}]}}' if len(number) % 2 else f'{{"a": {number}}}'
+    data = text.encode() if as_bytes else text
+    is_integer = number.lstrip("-").isdigit()
+    if is_integer or math.isfinite(float(number)):
+        assert json.loads(text)["a"] == parse(Open, data).a
+    else:
+        with pytest.raises(ParseError, match="Expected a finite number"):
+            parse(Open, data)
 
 
 @dataclass

@@ -183,7 +183,7 @@ def test_dumps_are_plain_json() -> None:
 
 
 def test_a_default_without_json_form_is_left_out() -> None:
-    """The schema has the field, without a default that nobody could send, and nothing warns."""
+    """The schema has the field, without a default that could not be sent, and nothing warns."""
 
     @dataclass
     class Odd:

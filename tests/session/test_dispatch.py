@@ -50,7 +50,7 @@ def _fail(view: Vector[Any], event: Any) -> SliceOp[Any]:
 
 
 def test_an_event_without_reducers_goes_to_its_own_slice() -> None:
-    """Dispatching an event that nobody reduces appends it to the slice of its class."""
+    """Dispatching an event without a reducer appends it to the slice of its class."""
     session = Session()
     session.dispatch(Step("a"))
     session.dispatch(Step("b"))
@@ -358,7 +358,7 @@ def test_who_subscribes_during_a_dispatch_hears_of_the_next_event() -> None:
 
 
 def test_async_subscribers_are_refused() -> None:
-    """An `async def` subscriber raises TypeError when it subscribes, since nobody would await it."""
+    """An `async def` subscriber raises TypeError when it subscribes, since it would never be awaited."""
 
     async def handler(event: int) -> None:
         raise AssertionError

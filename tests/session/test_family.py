@@ -50,7 +50,7 @@ def test_parents_and_children() -> None:
 
 @pytest.mark.slow
 def test_a_parent_does_not_keep_children_alive() -> None:
-    """Children that nobody holds are gone at once, and the parent's book of them does not grow."""
+    """Children without references are gone at once, and the parent's book of them does not grow."""
     parent = Session()
     for _ in range(1000):
         parent.fork()

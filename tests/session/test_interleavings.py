@@ -42,7 +42,7 @@ class Both:
 
 @dataclass(frozen=True)
 class Extra:
-    """Has a reducer only while somebody has registered one."""
+    """Has a reducer only while one is registered."""
 
     number: int
 
@@ -57,7 +57,7 @@ class Happened:
 
 @dataclass(frozen=True)
 class Line:
-    """STATE until somebody makes it a LOG."""
+    """STATE until it is made a LOG."""
 
     number: int
 
@@ -238,7 +238,7 @@ class Interleavings(RuleBasedStateMachine):
     # Who writes.
 
     def writer(self, number: int) -> Call | None:
-        """One of the open calls, or nobody's call."""
+        """One of the open calls, or none."""
         return None if not self.calls or number == 0 else self.calls[number % len(self.calls)]
 
     @contextmanager
@@ -300,7 +300,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        """The log of writes is made shorter whenever it has become long; nobody may notice."""
+        """The log of writes is made shorter whenever it has become long; that must not be noticed."""
         if self.calls:
             core_of(self.session).compact()
 
@@ -366,7 +366,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(by=_small, handle=st.booleans(), number=_small, recorded=st.booleans())
     def happen(self, by: int, handle: bool, number: int, recorded: bool) -> None:
-        """An event of the engine belongs to nobody, one that a call dispatches to the call; its log entry stays."""
+        """An event of the engine belongs to no call, one that a call dispatches to the call; its log entry stays."""
         call, event = self.writer(by), Happened(number)
         with self.writing(call, handle) as session:
             if recorded:

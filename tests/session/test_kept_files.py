@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from weakincentives import Session, ToolInvoked
 from weakincentives.contrib.tools import Plan
 from weakincentives.prompt import IdempotencyConfig, Tool, ToolResult
 from weakincentives.runtime import SqliteEffectLedger
-from weakincentives.testing import execute_tool
+from weakincentives.testing import FakeClock, execute_tool
 
 DATA = Path(__file__).parent / "data"
+RECORDED = datetime.fromtimestamp(1794881940, tz=UTC)
 
 
 def test_a_session_that_0_1_saved_is_read() -> None:
@@ -32,7 +34,10 @@ class Order:
 
 
 def test_an_effect_that_0_1_recorded_is_replayed_with_its_value(tmp_path: Path) -> None:
-    """The row names the class of its value as it was then, and its key is that of the same params today."""
+    """The row names the class of its value as it was then, and its key is that of the same params today.
+
+    It was kept for a day from 2026-11-17: the ledger's clock stands in that day, so that the test is not over with it.
+    """
     shutil.copy(DATA / "ledger-0.1.db", tmp_path / "ledger.db")
 
     def plan_it(params: Order) -> ToolResult[object]:
@@ -44,7 +49,7 @@ def test_an_effect_that_0_1_recorded_is_replayed_with_its_value(tmp_path: Path) 
         handler=plan_it,
         idempotency=IdempotencyConfig(scope="global"),
     )
-    with SqliteEffectLedger(tmp_path / "ledger.db") as ledger:
+    with SqliteEffectLedger(tmp_path / "ledger.db", clock=FakeClock(RECORDED + timedelta(hours=1))) as ledger:
         reply = execute_tool(tool, {"item": "tea"}, effect_ledger=ledger)
     assert reply.outcome == "replayed"
     assert reply.result.value == Plan(objective="tea", status="active", steps=())

@@ -11,7 +11,8 @@ from tests.world import Go, Note, World, make_tool, ok
 from weakincentives.fence import Fence, Owner, enter_owner, leave_owner
 from weakincentives.prompt import ToolContext, ToolResult
 from weakincentives.runtime import Session
-from weakincentives.session import Append, DispatchResult, EventHandler, Replace, SlicePolicy, append_all
+from weakincentives.session import Append, DispatchResult, Replace, SlicePolicy, append_all
+from weakincentives.session.events import EventHandler
 from weakincentives.session.savepoints import close_savepoint, open_savepoint, undo_savepoint
 
 
@@ -33,7 +34,7 @@ def test_what_a_failed_call_installed_and_registered_is_undone() -> None:
 
 
 def test_what_others_register_during_a_failing_call_stays() -> None:
-    """A reducer and an initial state that somebody else adds to the same event and class survive."""
+    """A reducer and an initial state that other code adds to the same event and class survive."""
 
     def work(context: ToolContext) -> None:
         context.session[Note].register(Tick, lambda view, event: Append(Note("mine")))
@@ -151,7 +152,7 @@ def test_a_subscription_that_others_want_too_stays() -> None:
 
 
 class Plain:
-    """A dispatcher of somebody else's making, that does not say whether a subscription is new."""
+    """A dispatcher of another library, that does not say whether a subscription is new."""
 
     def __init__(self) -> None:
         self.handlers: list[Any] = []
@@ -168,7 +169,7 @@ class Plain:
 
 
 def test_subscriptions_at_any_dispatcher_are_undone() -> None:
-    """A dispatcher of somebody else's is asked to unsubscribe likewise."""
+    """A dispatcher of another library is asked to unsubscribe likewise."""
     bus, heard = Plain(), list[object]()
     world = failing(lambda context: context.session.dispatcher.subscribe(Tick, heard.append), Session(bus))
     world.call()

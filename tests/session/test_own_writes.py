@@ -1,4 +1,4 @@
-"""A call that is undone takes its own writes to the session back, and nobody else's."""
+"""Undoing a call undoes its own writes to the session, and no others."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_call_that_restores_an_older_snapshot_and_fails_is_undone(how: str) ->
 
 
 def test_what_others_reset_during_a_failing_call_stays_reset() -> None:
-    """The call emptied the session first, somebody else reset it then: undoing the call brings nothing back."""
+    """The call emptied the session first, other code reset it then: undoing the call restores nothing."""
 
     def work(context: ToolContext) -> None:
         context.session.reset()
@@ -270,7 +270,8 @@ def test_the_changes_of_a_call_are_its_own() -> None:
             ("Tick", 1, False),
         ]
     assert failed.text == (
-        "No.\nNothing was changed: the note and the tick were restored. What others wrote there meanwhile was kept."
+        "No.\nRolled back: the Note state and the Tick state. Nothing was changed. "
+        "Changes that other code made there meanwhile were kept."
     )
 
 

@@ -288,8 +288,8 @@ SLICE = {"type": "builtins:int", "policy": "state", "shape": {"": "integer"}, "i
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
-        ("[]", "no saved session"),
-        ('{"format": "other"}', "no saved session"),
+        ("[]", "not a saved session"),
+        ('{"format": "other"}', "not a saved session"),
         (json.dumps({**DOCUMENT, "version": 99}), "version 99"),
         (json.dumps({**DOCUMENT, "slices": 5}), "damaged"),
         (json.dumps({**DOCUMENT, "slices": [5]}), "damaged"),
@@ -314,7 +314,7 @@ SLICE = {"type": "builtins:int", "policy": "state", "shape": {"": "integer"}, "i
     ],
 )
 def test_damaged_text_is_a_clear_error(text: str | bytes, complaint: str) -> None:
-    """Text that is no saved session, or a broken one, raises SessionFormatError saying what is wrong."""
+    """Text that is not a saved session, or a broken one, raises SessionFormatError saying what is wrong."""
     with pytest.raises(SessionFormatError, match=complaint):
         Session.from_json(text, types=[int])
 

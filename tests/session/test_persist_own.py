@@ -24,8 +24,8 @@ from weakincentives.contrib.tools import (
 )
 from weakincentives.errors import SessionFormatError
 from weakincentives.prompt import Prompt, PromptExecuted, PromptTemplate, ToolInvoked, set_visibility
-from weakincentives.prompt.disclosure import disclosure_tools
 from weakincentives.prompt.read_before_write import SeenFiles
+from weakincentives.prompt.render import disclosure_tools
 from weakincentives.prompt.visibility import VisibilityOverrides
 from weakincentives.session import Session
 from weakincentives.session.encoding import type_name
@@ -75,6 +75,7 @@ def test_classes_of_the_application_must_still_be_named() -> None:
         Session.from_json(worked().to_json())
 
 
+@pytest.mark.slow  # an interpreter
 def test_a_process_that_knows_only_sessions_can_load_one() -> None:
     """What a session holds is imported when it is needed."""
     session = Session()

@@ -40,13 +40,51 @@ class Point(NamedTuple):
 
 
 def test_an_empty_slice() -> None:
-    """A slice that nobody wrote to is empty, of any type."""
+    """A slice that was never written to is empty, of any type."""
     notes = Session()[Note]
     assert notes.latest() is None
     assert notes.count() == 0
     assert notes.all() == ()
     assert notes.where(lambda note: True) == ()
     assert notes.policy is SlicePolicy.STATE
+
+
+def test_the_latest_of_a_log() -> None:
+    """It is the newest of exactly its class, whatever was logged last, and gone when the log is emptied."""
+    session = Session()
+    audits, deep = session[Audit], session[DeepAudit]
+    expected: dict[type[Any], list[Any]] = {Audit: [], DeepAudit: []}
+    for step in "adaaraadcadxdala":
+        event = {"a": Audit(f"{step}{len(expected[Audit])}"), "d": DeepAudit(f"d{len(expected[DeepAudit])}")}.get(step)
+        if event is not None:
+            session.dispatch(event)
+            expected[type(event)].append(event)
+        elif step == "r":  # a reader moves what is fresh to the slices
+            assert audits.all() == expected[Audit]
+        elif step == "c":
+            session.clear_log(Audit)
+            expected[Audit].clear()
+        elif step == "x":
+            session.reset(logs=True)
+            expected = {Audit: [], DeepAudit: []}
+        else:
+            audits.append(Audit("last"))
+            expected[Audit].append(Audit("last"))
+        assert audits.latest() == next(reversed(expected[Audit]), None)
+        assert deep.latest() == next(reversed(expected[DeepAudit]), None)
+
+
+def test_the_latest_of_a_slice_that_became_a_log() -> None:
+    """A restore keeps its items and its registration, and so its latest item."""
+    session = Session()
+    session.dispatch(Note("before"))
+    before = session.snapshot()
+    session[Urgent].register(Urgent, append_all, policy=SlicePolicy.LOG)
+    session.dispatch(Urgent("meanwhile"))
+    session.restore(before)
+    assert session[Urgent].latest() == Urgent("meanwhile")
+    assert session[Urgent].latest() == session[Urgent].all()[-1]
+    assert session[Note].latest() == Note("before")
 
 
 def test_reading_what_was_written() -> None:
@@ -96,7 +134,7 @@ def test_a_subclass_may_stand_in_the_slice_of_its_base_but_has_its_own() -> None
 
 
 def test_a_view_never_changes() -> None:
-    """What `all` returned stays as it was, also while somebody iterates over it and others write."""
+    """What `all` returned stays as it was, also while one thread iterates over it and others write."""
     session = Session()
     session[int].seed(range(1000))
     view = session[int].all()

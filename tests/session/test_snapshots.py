@@ -12,7 +12,8 @@ from typing import ClassVar
 import pytest
 
 from weakincentives.errors import SnapshotError
-from weakincentives.session import Extend, Session, SliceChange, SlicePolicy, Vector, reducer, replace_latest
+from weakincentives.session import Extend, Session, SlicePolicy, Vector, reducer, replace_latest
+from weakincentives.session.snapshots import SliceChange
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def test_changes_names_the_slices_that_were_touched() -> None:
 
 
 def test_log_slices_are_compared_whoever_looked_at_them_when() -> None:
-    """What was logged counts from the snapshot on, whether or not somebody read the slice before, between or after."""
+    """What was logged counts from the snapshot on, whether or not the slice was read before, between or after."""
     for looks in itertools.product([False, True], repeat=3):
         session = Session()
         session.dispatch(Happened("before"))
@@ -220,7 +221,7 @@ def test_dropped_snapshots_free_what_they_held() -> None:
 
 
 def test_releasing_frees_what_a_snapshot_held() -> None:
-    """A released snapshot holds nothing, even while somebody holds the snapshot."""
+    """A released snapshot holds nothing, even while there are references to it."""
     session = Session()
     session[Thing].append(Thing())
     alive = weakref.ref(session[Thing].all()[0])

@@ -57,6 +57,7 @@ def _together(work: Callable[[int], None], threads: int = THREADS) -> None:
     assert errors == []
 
 
+@pytest.mark.slow  # eight threads
 def test_eight_threads_lose_no_event() -> None:
     """8 threads x 10,000 concurrent dispatches to one reducer are all counted."""
     session = Session()

@@ -9,7 +9,8 @@ from weakincentives.adapters import PromptResponse
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from weakincentives.runtime import MainLoop
 from weakincentives.session import Session
-from weakincentives.testing import ScriptedAdapter, Turn, call, make_context, make_context_with_files, say
+from weakincentives.testing import ScriptedAdapter, call, make_context, make_context_with_files, say
+from weakincentives.testing.scripted import Turn
 
 
 @dataclass(frozen=True)

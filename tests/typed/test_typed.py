@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.typed import decorated, evaluated
+from tests.typed import declared, decorated, evaluated
 
 HERE = Path(__file__).parent
-PROGRAMS = {"decorated": decorated.main, "evaluated": evaluated.main}
+PROGRAMS = {"declared": declared.main, "decorated": decorated.main, "evaluated": evaluated.main}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,8 +9,8 @@ from typing import Any
 from ..adapters import CallStarted, ProgressEvent
 from ..errors import PromptEvaluationError
 from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolAnnotations, ToolContext, ToolResult
-from ..runtime import Session, ToolInvoked
-from .play import OnEvent, Played
+from ..runtime import Session, SqliteRunStore, ToolInvoked
+from .play import RUN_ID, OnEvent, Played
 
 MAX_TURNS = 8
 
@@ -23,7 +23,7 @@ class Item:
 
 
 def _add_item(params: Item, *, context: ToolContext) -> ToolResult[str]:
-    # Written first and looked at then: what is on the list twice goes back with the call.
+    # Written first and looked at then: a second entry is undone with the call.
     before = [item.name for item in context.session[Item].all()]
     context.session[Item].append(params)
     if params.name in before:
@@ -57,8 +57,11 @@ TEMPLATE = PromptTemplate[Any](
 )
 
 
-def play(adapter: Any, on_event: OnEvent) -> Played:
-    """Let a model do the errand. What it puts on the list is its own affair; that the log is true is not."""
+def play(adapter: Any, on_event: OnEvent, *, record: SqliteRunStore | None = None) -> Played:
+    """Let a model do the errand. What it puts on the list is its own affair; that the log is true is not.
+
+    With a store the run is on record there, as `demo`.
+    """
     asked: Counter[str] = Counter()
     played, session = Played(), Session()
 
@@ -68,7 +71,8 @@ def play(adapter: Any, on_event: OnEvent) -> Played:
         on_event(event)
 
     try:
-        response = adapter.evaluate(Prompt(TEMPLATE), session, on_event=watch)
+        recorded: dict[str, Any] = {} if record is None else {"record": record.run(RUN_ID)}
+        response = adapter.evaluate(Prompt(TEMPLATE), session, on_event=watch, **recorded)
         played.usage, played.turns = response.usage, response.turns
     except PromptEvaluationError as error:
         if not str(error).startswith("The model did not finish within"):
@@ -84,6 +88,3 @@ def play(adapter: Any, on_event: OnEvent) -> Played:
         (f"it ended within {MAX_TURNS} turns", played.error is None),
     ]
     return played
-
-
-__all__ = ["MAX_TURNS", "play"]

@@ -12,14 +12,183 @@ from typing import Any
 
 from ..adapters import CallFinished, CallStarted, ProgressEvent
 from ..budget import TokenUsage
-from ..contrib.tools import Plan
-from ..errors import PromptEvaluationError
+from ..contrib.files.diffs import unified
+from ..contrib.tools import Plan, PlanningStrategy, PlanningToolsSection, VfsConfig, VfsToolsSection
+from ..errors import PromptEvaluationError, ToolValidationError
 from ..filesystem import Filesystem, HostFilesystem
-from ..runtime import Session, ToolInvoked
-from ..testing import ScriptedAdapter
-from .agent import Job, MaintenanceLoop, Workspace
-from .project import BROKEN, files_in, repaired, run_project_tests, write_project
-from .script import scripted_model
+from ..prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolAnnotations, ToolContext, ToolResult
+from ..runtime import MainLoop, MainLoopConfig, Session, SqliteRunStore, ToolInvoked
+from ..testing import ScriptedAdapter, call, say
+from .project import (
+    BROKEN,
+    IN_ORDER,
+    NOTED,
+    TWO_EDITS,
+    WHOLE_CENTS,
+    TestReport,
+    files_in,
+    repaired,
+    run_project_tests,
+    write_project,
+)
+
+RUN_ID = "demo"
+"""The name of the run, where it is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceJob:
+    """What is wanted."""
+
+    goal: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFolder:
+    """Where the project is, for the tools that start its tests."""
+
+    root: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One exact piece of text to replace."""
+
+    path: str
+    """The file, from the root of the project."""
+    old_text: str
+    """The text to replace; it must be there exactly once."""
+    new_text: str
+    """What to put in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchParams:
+    """A change of one or more files that only makes sense as a whole."""
+
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A change that passed the tests."""
+
+    report: TestReport
+    diff: str
+
+    def render(self) -> str:
+        """The diff."""
+        return self.diff
+
+
+def _run_tests(params: None, *, context: ToolContext) -> ToolResult[TestReport]:
+    del params
+    return ToolResult.ok(run_project_tests(context.resources.get(ProjectFolder).root), message="The tests have run.")
+
+
+def _patch_and_test(params: PatchParams, *, context: ToolContext) -> ToolResult[Patched]:
+    files = context.resources.get(Filesystem)
+    before = {edit.path: files.read(edit.path) for edit in params.edits}
+    for edit in params.edits:
+        text = files.read(edit.path)
+        if text.count(edit.old_text) != 1:
+            raise ToolValidationError(f"{edit.path}: old_text is there {text.count(edit.old_text)} times, not once.")
+        files.write(edit.path, text.replace(edit.old_text, edit.new_text))
+    # The files are changed on the disk by now. A failed result is all it takes to restore them.
+    report = run_project_tests(context.resources.get(ProjectFolder).root)
+    if not report.green:
+        return ToolResult.error(f"Not accepted, because with this change {report.render()}")
+    diff = "\n".join(unified(path, text.encode(), files.read(path).encode()) for path, text in before.items())
+    return ToolResult.ok(Patched(report, diff), message=f"Accepted: {report.render()}")
+
+
+run_tests = Tool[None, TestReport](
+    name="run_tests",
+    description="Run the project's tests and report which fail, and why.",
+    handler=_run_tests,
+    annotations=ToolAnnotations(read_only=True, open_world=False),
+)
+patch_and_test = Tool[PatchParams, Patched](
+    name="patch_and_test",
+    description="Apply edits to one or more files and run the tests. The edits stay only if all tests pass.",
+    handler=_patch_and_test,
+    annotations=ToolAnnotations(open_world=False),
+)
+
+TEMPLATE = PromptTemplate[Any](
+    ns="demo",
+    key="maintenance",
+    sections=[
+        MarkdownSection[MaintenanceJob](
+            title="Task",
+            template="""
+            You maintain a small Python project. ${goal}
+
+            Make a plan first, and keep it up to date until every step is done. Do not change the tests.
+            """,
+        ),
+        PlanningToolsSection(strategy=PlanningStrategy.PLAN_ACT_REFLECT),
+        VfsToolsSection(config=VfsConfig(shared=True)),
+        MarkdownSection(
+            title="Tests",
+            template="Change code with `patch_and_test` only: what does not pass the tests is undone as a whole.",
+            tools=[run_tests, patch_and_test],
+        ),
+    ],
+)
+
+
+class MaintenanceLoop(MainLoop[MaintenanceJob, str]):
+    """A job in, a repaired project out."""
+
+    def prepare(self, request: MaintenanceJob) -> tuple[Prompt[str], Session]:
+        """A fresh session for each job."""
+        return Prompt(TEMPLATE).bind(request), Session(bus=self.bus)
+
+
+def _edits(*edits: tuple[str, str, str]) -> list[dict[str, str]]:
+    return [{"path": path, "old_text": old, "new_text": new} for path, old, new in edits]
+
+
+def scripted_model() -> ScriptedAdapter:
+    """Ten turns: a refusal, a change that is rolled back, and a project that is repaired."""
+    return ScriptedAdapter(
+        [
+            say("First a plan."),
+            call(
+                "planning_setup_plan",
+                objective="Make the tests of the tea shop pass",
+                initial_steps=["See what fails", "Read the code", "Repair it", "Note it in the changelog"],
+            ),
+        ],
+        [call("run_tests"), call("planning_update_step", step_id=1, status="done")],
+        [
+            say("I know this kind of code; I will just write it anew."),
+            call("write_file", path="shop/discounts.py", content="def discount(count):\n    return 10\n"),
+        ],
+        [
+            say("Fair enough. I read it first."),
+            call("read_file", path="shop/discounts.py"),
+            call("read_file", path="shop/cart.py"),
+            call("planning_update_step", step_id=2, status="done"),
+        ],
+        [
+            say("The comparisons are off by one, and the total is a float."),
+            call("patch_and_test", edits=_edits(*TWO_EDITS, *WHOLE_CENTS)),
+        ],
+        [
+            say("Both files are as they were. What did I miss?"),
+            call("planning_update_step", step_id=3, note="The larger discount must be asked for first."),
+        ],
+        [call("patch_and_test", edits=_edits(*IN_ORDER, *WHOLE_CENTS))],
+        [call("planning_update_step", step_id=3, status="done"), call("read_file", path="CHANGELOG.md")],
+        [
+            call("write_file", path="CHANGELOG.md", content=NOTED),
+            call("planning_update_step", step_id=4, status="done"),
+        ],
+        say("All tests pass: discounts begin at 5 and 10 pieces, and totals are whole cents."),
+    )
+
 
 OnEvent = Callable[[ProgressEvent], object]
 
@@ -46,8 +215,13 @@ class Played:
         return self.error is None and all(ok for _, ok in self.checks)
 
 
-def play(adapter: Any, on_event: OnEvent, workspace: Path | None = None) -> Played:
-    """Let a model repair the project, the scripted one when `adapter` is None; the folder is thrown away or given."""
+def play(
+    adapter: Any, on_event: OnEvent, workspace: Path | None = None, *, record: SqliteRunStore | None = None
+) -> Played:
+    """Let a model repair the project, the scripted one when `adapter` is None; the folder is thrown away or given.
+
+    With a store the run is on record there, as `demo`.
+    """
     model = scripted_model() if adapter is None else adapter
     place: AbstractContextManager[Any] = nullcontext(workspace)
     if workspace is None:
@@ -55,17 +229,17 @@ def play(adapter: Any, on_event: OnEvent, workspace: Path | None = None) -> Play
     with place as folder:
         root = Path(folder, "tea-shop")
         write_project(root)
-        return _play(model, on_event, root)
+        return _play(model, on_event, root, record)
 
 
-def _play(model: Any, on_event: OnEvent, root: Path) -> Played:
+def _play(model: Any, on_event: OnEvent, root: Path, record: SqliteRunStore | None) -> Played:
     watch = _Watch(root, on_event)
     sessions: list[Session] = []
 
     class Watched(MaintenanceLoop):
         """Keeps the session also when the agent does not come to an end."""
 
-        def prepare(self, request: Job) -> Any:
+        def prepare(self, request: MaintenanceJob) -> Any:
             prepared = super().prepare(request)
             sessions.append(prepared[1])
             return prepared
@@ -74,8 +248,11 @@ def _play(model: Any, on_event: OnEvent, root: Path) -> Played:
     before = run_project_tests(root)
     with HostFilesystem(root) as files:
         try:
-            response, _ = Watched(adapter=model).execute(
-                Job(GOAL), resources={Filesystem: files, Workspace: Workspace(root)}, on_event=watch
+            response, _ = Watched(adapter=model, config=MainLoopConfig(runs=record)).execute(
+                MaintenanceJob(GOAL),
+                resources={Filesystem: files, ProjectFolder: ProjectFolder(root)},
+                run_id=None if record is None else RUN_ID,
+                on_event=watch,
             )
             played.usage, played.turns = response.usage, response.turns
         except PromptEvaluationError as error:

@@ -7,19 +7,20 @@ before it is needed.
 from ..errors import (
     BudgetExceededError,
     DeadlineExceededError,
+    NotResumableError,
     PromptEvaluationError,
     PromptRenderError,
+    RecordError,
     RollbackError,
+    RunFormatError,
     SessionError,
     VisibilityExpansionRequired,
 )
-from ..loop.adapter import ProviderAdapter
-from ..loop.history import history_of
-from ..loop.request import ModelRequest, ModelTurn, StopReason, ToolSpec
-from ..loop.response import OpenCall, PromptResponse
-from ..loop.throttle import RequestFailed, Throttle
-from ..runtime.execution_context import ToolExecutionContext
-from ..runtime.executor import ToolExecutor
+from ..loop.adapter import Adapter, TurnAdapter
+from ..loop.adapter import ProviderAdapter as ProviderAdapter
+from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
+from ..loop.response import OpenCall, PromptResponse, history_of
+from ..runtime.executor import ToolExecutionContext, ToolExecutor
 from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
 from ..runtime.progress import (
     CallFinished,
@@ -32,6 +33,7 @@ from ..runtime.progress import (
 )
 
 __all__ = [
+    "Adapter",
     "AnswerMessage",
     "BudgetExceededError",
     "CallFinished",
@@ -42,15 +44,17 @@ __all__ = [
     "ModelMessage",
     "ModelRequest",
     "ModelTurn",
+    "NotResumableError",
     "OpenCall",
     "ProgressEvent",
     "PromptEvaluationError",
     "PromptRenderError",
     "PromptResponse",
-    "ProviderAdapter",
+    "RecordError",
     "RequestFailed",
     "Retrying",
     "RollbackError",
+    "RunFormatError",
     "SectionsOpened",
     "SessionError",
     "StopReason",
@@ -59,6 +63,7 @@ __all__ = [
     "ToolExecutionContext",
     "ToolExecutor",
     "ToolSpec",
+    "TurnAdapter",
     "TurnStarted",
     "UserMessage",
     "VisibilityExpansionRequired",

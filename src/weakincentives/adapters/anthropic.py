@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, cast, final
 
-from ..loop.adapter import LoopOptions
-from ..loop.request import ModelRequest, ModelTurn, StopReason, ToolSpec
-from ..loop.throttle import RequestFailed
+from ..loop.adapter import AdapterKeywords
+from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
 from .sdk_adapter import Accumulator, SdkAdapter, anthropic_usage
 from .sdk_errors import ProviderWords, load
@@ -78,7 +76,7 @@ def _blocks(message: Message) -> Iterable[dict[str, Any]]:
 
 
 def _object(arguments: str) -> dict[str, Any]:
-    """The arguments as the object the wire wants; what is no object was answered as invalid already."""
+    """The arguments as the object the wire wants; what is not an object was answered as invalid already."""
     try:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
@@ -105,7 +103,7 @@ def read_messages(response: Any) -> ModelTurn:
 def _native(block: Any) -> dict[str, Any]:
     dumped = block.model_dump(mode="json", exclude_unset=True, warnings=False)
     if block.type == "tool_use" and not isinstance(block.input, dict):
-        dumped["input"] = {}  # no object, so it was answered as invalid; it would not be taken back
+        dumped["input"] = {}  # not an object, so it was answered as invalid; it would not be accepted
     return dumped
 
 
@@ -210,28 +208,23 @@ class AnthropicAdapter(SdkAdapter):
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
-        **options: Unpack[LoopOptions],
+        **options: Unpack[AdapterKeywords],
     ) -> None:
         provider = "Anthropic" if base_url is None else base_url
         words = ProviderWords(provider, "ANTHROPIC_API_KEY", "AnthropicAdapter", model)
-        super().__init__(words, extra=extra, client=client, async_client=async_client, **options)
+        super().__init__(words, base_url, api_key, extra=extra, client=client, async_client=async_client, **options)
         self._sdk = load("anthropic", "anthropic")
         self._max_tokens = max_tokens
         self._cache = cache
-        self._base_url = base_url
-        self._api_key = api_key
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return PROVIDER
 
     def make_client(self, *, is_async: bool) -> Any:
         """A new client with its retries off."""
-        cls = self._sdk.AsyncAnthropic if is_async else self._sdk.Anthropic
-        http = self.http_client(self._sdk.DefaultAsyncHttpxClient if is_async else self._sdk.DefaultHttpxClient)
-        key = self._api_key or (None if self._base_url is None else os.environ.get("ANTHROPIC_API_KEY") or "none")
-        return cls(api_key=key, base_url=self._base_url, max_retries=0, http_client=http)
+        return self.sdk_client(self._sdk, "Anthropic", is_async=is_async)
 
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, final
 
-from ..loop.request import ModelRequest, ModelTurn, StopReason, ToolSpec
-from ..loop.throttle import RequestFailed
+from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
 from .sdk_adapter import openai_usage
 from .strict import strict_schema, without_nulls

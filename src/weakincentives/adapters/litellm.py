@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack, final
 
-from ..loop.adapter import LoopOptions
+from ..loop.adapter import AdapterKeywords
 from ..loop.request import ModelRequest, ModelTurn
 from .chat_format import ChatStream, chat_arguments, read_chat
 from .sdk_adapter import Accumulator, SdkAdapter
 from .sdk_errors import ProviderWords, load
 
-# What LiteLLM sends through: one object that serves both of its ways, with the limits of `guard.py`.
+# What LiteLLM sends through: one object that serves both of its ways, with the limits of `sdk_clients.py`.
 #
 # LiteLLM takes a `client=` for a call: its own `HTTPHandler` for most providers, a client of the `openai` package for
 # the others. Which it wants depends on the provider and on its version. A handler that has the latter's `chat`, too, is
@@ -92,7 +92,7 @@ class LiteLLMAdapter(SdkAdapter):
         native_output: bool = False,
         max_tokens: int | None = None,
         extra: Mapping[str, Any] | None = None,
-        **options: Unpack[LoopOptions],
+        **options: Unpack[AdapterKeywords],
     ) -> None:
         variable = f"{model.partition('/')[0].upper()}_API_KEY" if "/" in model else "the provider's key variable"
         words = ProviderWords("LiteLLM", variable, "LiteLLMAdapter", model)
@@ -105,7 +105,7 @@ class LiteLLMAdapter(SdkAdapter):
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return "litellm"
 
     def make_client(self, *, is_async: bool) -> Any:

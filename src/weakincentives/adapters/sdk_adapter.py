@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from threading import Lock
 from types import AsyncGeneratorType
 from typing import Any, Protocol, Unpack, cast
 from weakref import WeakKeyDictionary, finalize
 
 from ..budget import TokenUsage
-from ..loop.adapter import LoopOptions, ProviderAdapter
-from ..loop.request import ModelRequest, ModelTurn
-from ..loop.throttle import RequestFailed
-from ..runtime.waiting import BLOCKING, OutOfTime, drive
+from ..interrupts import Lock
+from ..loop.adapter import AdapterKeywords, TurnAdapter
+from ..loop.request import ModelRequest, ModelTurn, RequestFailed
+from ..waiting import BLOCKING, OutOfTime, drive
 from .sdk_clients import guarded_client
 from .sdk_errors import ProviderWords, broken_limit, failure_of, is_missing_key, missing_key
 
@@ -32,16 +32,17 @@ class Accumulator(Protocol):
         ...
 
 
-class SdkAdapter(ProviderAdapter):
+class SdkAdapter(TurnAdapter):
     """Asks through an SDK client whose own retries are off.
 
-    Clients are made on first use: one for plain code, one for each event loop. `close` and `aclose` end those made
-    here. Without them they end with the adapter, and those of an event loop with the loop, too. A client that was
+    Clients are made on first use: one for synchronous code, one for each event loop. `close` and `aclose` end those
+    made here. Without them they end with the adapter, and those of an event loop with the loop, too. A client that was
     handed in stays its owner's, and so do the sizes and redirects that it allows: the time of its requests is bounded
     here, in a worker thread that is left to itself when it is over.
 
     Args:
-        words: how errors speak of the provider.
+        words: the provider's name in error messages.
+        base_url: another server than the provider's, which may need no key.
         extra: further fields of every request's body, in the provider's own words.
     """
 
@@ -51,15 +52,19 @@ class SdkAdapter(ProviderAdapter):
     def __init__(
         self,
         words: ProviderWords,
+        base_url: str | None = None,
+        api_key: str | None = None,
         *,
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
-        **options: Unpack[LoopOptions],
+        **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
         self.words = words
-        self.extra = dict(extra or {})
+        self._base_url = base_url
+        self._api_key = api_key
+        self.extra: dict[str, Any] = dict(extra or {})
         self._given = None if client is None else client.with_options(max_retries=0)
         self._given_async = None if async_client is None else async_client.with_options(max_retries=0)
         self._made: Any = None
@@ -82,6 +87,13 @@ class SdkAdapter(ProviderAdapter):
     def http_client(self, base: Any) -> Any:
         """An HTTP client for `make_client`, made from the SDK's own class, that holds to this adapter's limits."""
         return guarded_client(base, self.settings.max_answer_bytes, timeout=self.settings.request_timeout)
+
+    def sdk_client(self, sdk: Any, name: str, *, is_async: bool) -> Any:
+        """A client for `make_client`, of an SDK that has the classes `name` and `Async` + `name`."""
+        prefix = "Async" if is_async else ""
+        http = self.http_client(getattr(sdk, f"Default{prefix}HttpxClient"))
+        key = self._api_key or (None if self._base_url is None else os.environ.get(self.words.key_variable) or "none")
+        return getattr(sdk, prefix + name)(api_key=key, base_url=self._base_url, max_retries=0, http_client=http)
 
     @abstractmethod
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
@@ -214,7 +226,7 @@ class SdkAdapter(ProviderAdapter):
             return client
 
     def close(self) -> None:
-        """Close the connections of plain code; the next request opens new ones. See `ProviderAdapter.close`."""
+        """Close the connections of synchronous code; the next request opens new ones. See `TurnAdapter.close`."""
         super().close()
         with self._clients:
             close, self._made, self._close_made = self._close_made, None, None
@@ -222,7 +234,7 @@ class SdkAdapter(ProviderAdapter):
             close()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, and those of plain code. See `ProviderAdapter.close`."""
+        """Close the connections of this event loop, and those of synchronous code. See `TurnAdapter.close`."""
         await super().aclose()
         with self._clients:
             made = self._made_async.pop(asyncio.get_running_loop(), None)
@@ -243,7 +255,7 @@ async def _open_until_dropped(client: Any) -> AsyncGenerator[None, None]:
 
 
 def _is_our_call(error: Exception) -> bool:
-    """Whether the SDK was called wrongly, which is no fault of the answer."""
+    """Whether the SDK was called wrongly, which is not a fault of the answer."""
     return isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
 
 

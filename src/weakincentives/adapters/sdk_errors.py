@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, NamedTuple, cast
 
-from ..loop.throttle import FailureKind, RequestFailed, sensible_wait
+from ..loop.request import FailureKind, RequestFailed, sensible_wait
 
 _MAX_CHARS = 4000
 _MAX_CAUSES = 20
@@ -189,15 +189,3 @@ def _seconds(text: str) -> float:
     if re.fullmatch(r"\s*[0-9.]+\s*", text):
         return float(text)
     return parsedate_to_datetime(text).timestamp() - time()
-
-
-__all__ = [
-    "ProviderWords",
-    "broken_limit",
-    "failure_of",
-    "is_missing_key",
-    "load",
-    "missing_key",
-    "retry_after",
-    "said",
-]

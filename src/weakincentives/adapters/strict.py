@@ -138,6 +138,3 @@ def _fits(properties: Mapping[str, Schema], value: Mapping[str, Any]) -> bool:
     return value.keys() <= properties.keys() and all(
         properties[name].get("const", item) == item for name, item in value.items()
     )
-
-
-__all__ = ["Schema", "accepts_null", "strict_schema", "without_nulls"]

@@ -1,4 +1,4 @@
-"""The `wink` command. Each module in `commands/` brings one subcommand."""
+"""The `wink` command. Each module in `commands/` carries out one subcommand."""
 
 from .main import main
 

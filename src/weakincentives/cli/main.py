@@ -1,4 +1,4 @@
-"""Finds the subcommands, parses the line, runs one."""
+"""Parses the line and runs the command."""
 
 from __future__ import annotations
 
@@ -9,29 +9,11 @@ import traceback
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from pkgutil import iter_modules
 
-from . import commands
-from .commands.version import version_text
-from .output import LogFormatter, Parser, json_text, show, show_error
-from .usage import FailedError, WrongUseError
+from .output import FailedError, LogFormatter, UsageError, json_text, show, show_error
+from .parser import build_parser
 
 _log = logging.getLogger(__name__)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """A parser with every subcommand found in `commands/`.
-
-    A command module defines `register(subcommands)`: it adds its parser and sets `run`, a function from the parsed
-    namespace to an exit code. It imports what is heavy inside `run`, so that `wink --help` stays quick.
-    """
-    parser = Parser(prog="wink", description="Tool calls as transactions, for agents that must not leave a mess.")
-    parser.add_argument("--version", action="version", version=version_text(), help="print the version and exit")
-    subcommands = parser.add_commands("command")
-    for module in sorted(iter_modules(commands.__path__), key=lambda found: found.name):
-        import_module(f"{commands.__name__}.{module.name}").register(subcommands)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         return arguments.run(arguments)
-    except WrongUseError as error:
+    except UsageError as error:
         show_error(f"{_typed(arguments)}: {error}")
         return 2
     except FailedError as error:
@@ -104,6 +86,3 @@ def _warnings(*, as_json: bool) -> Generator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         yield
-
-
-__all__ = ["build_parser", "main"]

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from .usage import WrongUseError
+from .output import UsageError
 
 
 class Provider(NamedTuple):
@@ -53,33 +53,33 @@ def add_model_arguments(parser: ArgumentParser, *, default: str | None = None) -
 
 
 def check_base_url(model: str | None, base_url: str | None) -> None:
-    """`WrongUseError` for an address that is none, or that the model has no use for."""
+    """`UsageError` for an address that is none, or that the model has no use for."""
     if base_url is None:
         return
     if not base_url.startswith(("http://", "https://")):
-        raise WrongUseError(f"--base-url {base_url} is not an address; it begins with http:// or https://")
+        raise UsageError(f"--base-url {base_url} is not an address; it begins with http:// or https://")
     row = PROVIDERS.get((model or "").partition(":")[0])
     if row is None or not row.takes_url:
         takers = ", ".join(f"{name}:NAME" for name, row in PROVIDERS.items() if row.takes_url)
-        raise WrongUseError(f"--base-url goes with --model and one of: {takers}")
+        raise UsageError(f"--base-url goes with --model and one of: {takers}")
 
 
 def make_adapter(model: str, base_url: str | None = None, **options: Any) -> Any:
     """The adapter of a model such as `openai:gpt-5`; the commands see to `scripted` themselves.
 
     The options are the adapter's. Close it when it is no longer needed, if it has `close`.
-    `WrongUseError` for an unknown provider, a missing name, key or package.
+    `UsageError` for an unknown provider, a missing name, key or package.
     """
     check_base_url(model, base_url)
     provider, _, name = model.partition(":")
     row = PROVIDERS.get(provider)
     if row is None:
-        raise WrongUseError(f"there is no model {model!r}; use one of: {FORMS}")
+        raise UsageError(f"there is no model {model!r}; use one of: {FORMS}")
     if row.needs_name and not name:
-        raise WrongUseError(f"--model {provider} needs a name: --model {provider}:NAME")
+        raise UsageError(f"--model {provider} needs a name: --model {provider}:NAME")
     has_own_server = base_url is not None or (row.url and os.environ.get(row.url))
     if row.key and not has_own_server and not os.environ.get(row.key):
-        raise WrongUseError(f"{row.key} is not set; run: export {row.key}=... (or name a server with --base-url)")
+        raise UsageError(f"{row.key} is not set; run: export {row.key}=... (or name a server with --base-url)")
     if base_url is not None:
         options["base_url"] = base_url
     try:
@@ -87,13 +87,10 @@ def make_adapter(model: str, base_url: str | None = None, **options: Any) -> Any
         return adapter(name, **options) if name else adapter(**options)
     except ImportError as error:
         if getattr(error, "name", None) == row.module:
-            raise WrongUseError(f"this version of WINK has no adapter for {provider!r}") from None
+            raise UsageError(f"this version of WINK has no adapter for {provider!r}") from None
         text = str(error)
         if "pip install" not in text:
             text = f"{text}. Install it: pip install 'weakincentives[{row.extra}]'"
-        raise WrongUseError(text) from None
+        raise UsageError(text) from None
     except (ValueError, OSError) as error:
-        raise WrongUseError(f"--model {model}: {error}") from None
-
-
-__all__ = ["FORMS", "PROVIDERS", "Provider", "add_model_arguments", "check_base_url", "make_adapter"]
+        raise UsageError(f"--model {model}: {error}") from None

@@ -6,14 +6,13 @@ may end the command because the terminal's encoding lacks a character.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
-from collections.abc import Mapping
-from typing import Any, Protocol, TextIO, cast, final
+from pathlib import Path
+from typing import Any, TextIO, final
 
-from ..masking import leaving, redact, visible, visible_line, writable
+from ..masking import leaving, leaving_data, redact, visible, visible_line, writable
 
 
 def shown(text: str) -> str:
@@ -48,35 +47,14 @@ def show_json(data: Any, *, indent: int | None = None) -> None:
     print(writable(json_text(data, indent=indent), sys.stdout), flush=True)
 
 
+def count(number: int, noun: str) -> str:
+    """A number with its noun: `1 run`, `2 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def json_text(data: Any, *, indent: int | None = None) -> str:
     """Data as JSON: its texts are masked, and hidden characters are JSON's own escapes, which mean the same."""
-    return visible(json.dumps(masked(data), ensure_ascii=False, indent=indent))
-
-
-def masked(data: Any) -> Any:
-    """JSON data with its texts masked, also those whose name alone says what they are."""
-    if isinstance(data, str):
-        return leaving(data)
-    if isinstance(data, Mapping):
-        members = cast("Mapping[Any, Any]", data)
-        return {key: _member(str(key), value) for key, value in members.items()}
-    if isinstance(data, list | tuple):
-        return [masked(item) for item in cast("list[Any]", data)]
-    return data
-
-
-def _member(key: str, value: Any) -> Any:
-    """A text under a name that says what it is, such as `password`, is masked as if name and text were one."""
-    if not isinstance(value, str):
-        return masked(value)
-    pair = json.dumps({key: value}, ensure_ascii=False)
-    hidden = redact(pair)
-    if hidden == pair:
-        return leaving(value)
-    try:
-        return next(iter(json.loads(hidden).values()))
-    except (ValueError, AttributeError, StopIteration):
-        return leaving(value)
+    return visible(json.dumps(leaving_data(data), ensure_ascii=False, indent=indent))
 
 
 @final
@@ -92,45 +70,33 @@ class LogFormatter(logging.Formatter):
         return writable(shown(super().format(record)), self._stream)
 
 
-class Subcommands(Protocol):
-    """Where a command adds its parser; argparse has no public name for it."""
-
-    def add_parser(self, name: str, **options: Any) -> Parser:
-        """Add a command; `help` is the line that says what it does."""
-        ...
+# How a command ends when it does not end well: one line or a few on standard error, no traceback.
+#
+# What decides between the two: a `UsageError` says that the command line is to be changed. It names something that is
+# not there, cannot be loaded or does not fit. A `FailedError` says that what it asks for was tried and did not go well.
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose messages, which repeat what was typed, are shown like everything else."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.color = False  # from 3.14 on argparse colours its messages, and `shown` marks every escape sequence
-
-    def add_commands(self, kind: str) -> Subcommands:
-        """Subcommands, of which one is called a `kind`. Without any of them the command prints its help."""
-        self.set_defaults(run=self._help)
-        return self.add_subparsers(title=f"{kind}s", metavar=kind.upper(), dest=kind)
-
-    def _help(self, _: argparse.Namespace) -> int:
-        self.print_help()
-        return 0
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        stream = sys.stderr if file is None else file
-        super()._print_message(writable(shown(message), stream), stream)
+class UsageError(Exception):
+    """The command cannot do what it was asked; the text says why and what to do. Ends `wink` with exit code 2."""
 
 
-__all__ = [
-    "LogFormatter",
-    "Parser",
-    "Subcommands",
-    "json_text",
-    "masked",
-    "show",
-    "show_answer",
-    "show_error",
-    "show_json",
-    "shown",
-    "shown_line",
-]
+class FailedError(Exception):
+    """The command did what it was asked, and it went wrong; the text says how. Ends `wink` with exit code 1."""
+
+
+def existing_file(path: str | Path, option: str = "") -> Path:
+    """The path of a file that a command line names; `UsageError` when there is none, or a directory."""
+    if Path(path).is_dir():
+        raise UsageError(f"{option}{path} is a directory; name a file")
+    if not Path(path).exists():
+        raise UsageError(f"{option}there is no file {path}")
+    return Path(path)
+
+
+def existing_directory(path: str | Path, option: str = "") -> Path:
+    """The path of a directory that a command line names; `UsageError` when there is none, or a file."""
+    if not Path(path).exists():
+        raise UsageError(f"{option}there is no directory {path}")
+    if not Path(path).is_dir():
+        raise UsageError(f"{option}{path} is not a directory")
+    return Path(path)

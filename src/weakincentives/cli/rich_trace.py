@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from collections.abc import Iterable
 from typing import Literal, TextIO, final
 
@@ -12,7 +11,7 @@ from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, Secti
 from ..budget import TokenUsage
 from ..masking import writable
 from .output import shown, shown_line
-from .trace import CallView, CallViews, JsonTrace, PlainTrace, Trace, usage_text
+from .trace import CallView, CallViews, usage_text
 
 try:
     from rich.console import Console
@@ -21,8 +20,8 @@ try:
     from rich.status import Status
     from rich.table import Table
     from rich.text import Text
-except ImportError as error:
-    raise ImportError("The coloured trace needs rich. Install it: pip install 'weakincentives[cli]'") from error
+except ImportError as _error:
+    raise ImportError("The coloured trace needs rich. Install it: pip install 'weakincentives[cli]'") from _error
 
 
 _WIDTH = 100
@@ -175,30 +174,3 @@ class RichTrace:
         if self._status is not None:
             self._status.stop()
             self._status = None
-
-
-# Which trace a command shows.
-
-
-def make_trace(*, plain: bool, as_json: bool, stream: TextIO | None = None) -> Trace:
-    """JSON or plain lines when asked for; `rich` on a terminal that has its signs, where it is installed.
-
-    A non-empty FORCE_COLOR asks for colours where there is no terminal, as in the log of a CI run. NO_COLOR counts
-    before it; on a terminal `rich` minds it.
-    """
-    target = sys.stdout if stream is None else stream
-    if as_json:
-        return JsonTrace(target)
-    if not plain and _in_colour(target):
-        try:
-            pass
-        except ImportError:
-            return PlainTrace(target)
-        return RichTrace(target)
-    return PlainTrace(target)
-
-
-def _in_colour(target: TextIO) -> bool:
-    if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR"):
-        return True
-    return target.isatty() and (target.encoding or "").lower().startswith("utf")

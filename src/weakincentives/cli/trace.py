@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TextIO, cast, final
 
 from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
 from ..budget import TokenUsage
-from ..masking import writable
+from ..masking import leaving_data, writable
 from ..prompt.changes import Changes
-from .output import json_text, masked, shown, shown_line
+from .output import json_text, shown, shown_line
 
 Tone = Literal["ok", "refused", "undone", "failed", "said", "note", "dim", "plus", "minus"]
 
@@ -42,7 +42,7 @@ class CallView(NamedTuple):
 
 
 class Trace(Protocol):
-    """Whoever shows what happens. `event` is an adapter's `on_event`."""
+    """Shows what happens. `event` is an adapter's `on_event`."""
 
     def heading(self, title: str, text: str) -> None:
         """Say what is about to happen."""
@@ -104,9 +104,9 @@ def _verdict(event: CallFinished) -> tuple[Tone, str]:
 
 
 def _body(event: CallFinished, tone: Tone) -> Iterable[Line]:
-    """What the model read, shortened: of a diff only the lines that differ, and always what was restored."""
+    """What the model read, shortened: of a diff only the lines that differ, and always what was rolled back."""
     lines = shown(event.text).split("\n")
-    last = lines.pop() if lines and lines[-1].startswith("Nothing was changed") else ""
+    last = lines.pop() if lines and lines[-1].startswith(("Rolled back: ", "Nothing was changed.")) else ""
     start = next((number for number, line in enumerate(lines) if line.startswith("--- ")), len(lines))
     text = [Line("dim", line.rstrip()) for line in lines[:start] if line.strip()]
     yield from _cut_off(text, _BODY if tone == "ok" else _BODY_FAILED)
@@ -135,7 +135,7 @@ def _cut_off(lines: list[Line], limit: int) -> Iterable[Line]:
 def summary(arguments: str, limit: int = 72) -> str:
     """The arguments of a call on one line, long ones cut."""
     try:
-        data = masked(json.loads(arguments or "{}"))
+        data = leaving_data(json.loads(arguments or "{}"))
     except ValueError:
         return _cut(shown(arguments), limit)
     if not isinstance(data, dict):
@@ -168,7 +168,7 @@ def usage_text(usage: TokenUsage, turns: int, seconds: float | None) -> str:
 
 @final
 class Pipe:
-    """Where lines go until nobody reads them any more, as with `wink demo | head`; then they are dropped quietly."""
+    """Where lines go until the reader has gone, as with `wink demo | head`; then they are dropped quietly."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = sys.stdout if stream is None else stream
@@ -322,16 +322,3 @@ _KINDS: dict[type[Any], str] = {
     CallFinished: "answer",
     SectionsOpened: "opened",
 }
-
-
-__all__ = [
-    "CallView",
-    "CallViews",
-    "JsonTrace",
-    "Line",
-    "PlainTrace",
-    "Trace",
-    "summary",
-    "usage_text",
-    "what_changed",
-]

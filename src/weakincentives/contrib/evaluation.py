@@ -1,7 +1,8 @@
 """The older import path of `contrib.code` and of the backends; it goes with the next release."""
 
 from .asteval import AstevalBackend
-from .code import CodeFiles, EvalBackend, EvalFiles, EvalLimits, EvalResult
+from .code import EvalBackend, EvalFiles, EvalLimits, EvalResult
+from .code.files import CodeFiles
 from .python import MontyBackend
 
 __all__ = ["AstevalBackend", "CodeFiles", "EvalBackend", "EvalFiles", "EvalLimits", "EvalResult", "MontyBackend"]

@@ -1,7 +1,7 @@
-"""Whose changes an undo takes back, and which writes of others would get in its way.
+"""Which changes belong to a call and are undone with it, and which writes of other calls are refused.
 
-While a call is open, others may write to the same files as long as the paths differ. A write at, above or below a path
-that the call changed is refused at once, so the call's own changes can always be undone alone, newest first.
+While a call is open, other calls may write to the same files as long as the paths differ. A write at, above or below
+a path that the call changed is refused at once, so the call's own changes can always be undone alone, newest first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TouchedPaths:
     def __init__(self, seen: int) -> None:
         self._paths: set[str] = set()
         self._above: set[str] = set()
-        self.seen = seen
+        self.seen: int = seen
 
     def add(self, path: str) -> None:
         """One more path."""
@@ -52,6 +52,39 @@ class TouchedPaths:
         return False
 
 
+class UndoMark:
+    """A position in the list of changes that can be restored.
+
+    A savepoint recovers after a crash; a bare mark ends with its process. `owner` is whose changes are undone, with
+    `for_all` those outside of calls as well; None stands for all changes. `manifest` and `logged`, the
+    marks of calls that were open when it was made and that no scan is needed for, are only set by `watch="scan"`.
+    `touched` holds the paths of its changes; it is only made when another call writes meanwhile.
+    """
+
+    __slots__ = ("alive", "for_all", "logged", "manifest", "note", "owner", "position", "savepoint", "touched")
+
+    manifest: Any
+    logged: tuple[UndoMark, ...]
+    note: Any
+
+    def __init__(
+        self, position: int, savepoint: bool = False, owner: Owner | None = None, for_all: bool = False
+    ) -> None:
+        self.position: int = position
+        self.savepoint: bool = savepoint
+        self.owner: Owner | None = owner
+        self.for_all: bool = for_all
+        self.alive: bool = True
+        self.touched: TouchedPaths | None = None
+
+    def covers(self, writer: Owner | None) -> bool:
+        """Whether a change of that writer is undone with it."""
+        if covers(self.owner, writer, for_all=self.for_all):
+            return True
+        # A bare mark that outlives the call it was made in belongs to no call any more.
+        return not self.savepoint and self.owner is not None and self.owner.holder is None
+
+
 def conflict(path: str, owner: Owner | None) -> ConflictError:
     """The refusal of a write to a path that the owner's call has changed."""
     who = holder_name(None if owner is None else owner.holder)
@@ -64,15 +97,3 @@ def holder_name(holder: Any) -> str:
     """What error messages call the savepoint that stands in the way."""
     tool = getattr(getattr(holder, "call", None), "tool_name", None)
     return f"the call of the tool {tool!r}" if tool else "a transaction"
-
-
-def open_savepoint(part: Any, owner: Owner | None = None, *, for_all: bool = False) -> Any:
-    """A snapshot of the participant for a transaction: its `savepoint(owner, for_all=)`, or a `snapshot()` without one.
-
-    A savepoint undoes what its owner wrote and, on disk, recovers after a crash. `HostFilesystem.savepoint` says more.
-    """
-    savepoint = getattr(part, "savepoint", None)
-    return part.snapshot() if savepoint is None else savepoint(owner, for_all=for_all)
-
-
-__all__ = ["TouchedPaths", "conflict", "covers", "holder_name", "open_savepoint"]

@@ -121,6 +121,14 @@ def _shown(path: str) -> str:
     return ascii(path if len(path) <= 80 else path[:77] + "...")
 
 
+def addressable(path: str) -> bool:
+    """Whether the API would take this path as it is; other programs make names that it does not show."""
+    try:
+        return normalise(path) == path
+    except PathRefusedError:
+        return False
+
+
 def split(path: str) -> tuple[str, str]:
     """The parent and the last name of a canonical path other than the root."""
     parent, _, name = path.rpartition("/")

@@ -1,13 +1,15 @@
-"""What a filesystem is, written once; `memory.py`, `host.py` and users' own implement it."""
+"""What a filesystem is, written once; those in memory and on disk, and users' own, implement it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import codecs
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, final, runtime_checkable
 
-from ..fence import check_wanted
+from ..errors import NotTextError
+from ..fence import Owner, check_wanted
 
 FileKind = Literal["file", "directory", "symlink", "other"]
 
@@ -47,7 +49,7 @@ class FileChanges:
 
 @runtime_checkable
 class Filesystem(Protocol):
-    """Files below one root, readable, writable and able to go back.
+    """Files below one root, readable, writable, and with snapshots that can be restored.
 
     Paths are text, relative to the root, with `/` between parts. A leading `/` or `/workspace/` means the root
     too. `..`, NUL and control characters, parts over 255 bytes, and paths that pass a symlink are refused with
@@ -164,7 +166,7 @@ class Filesystem(Protocol):
         ...
 
     def restore(self, snapshot: Any, /) -> None:
-        """Bring the remembered state back: bytes, modes, empty directories, everything."""
+        """Restore the remembered state: bytes, modes, empty directories, everything."""
         ...
 
     def release(self, snapshot: Any, /) -> None:
@@ -176,13 +178,115 @@ class Filesystem(Protocol):
         ...
 
 
-# What changes when a file's content does.
-#
-# A filesystem that can tell without reading the file again has a method `fingerprint(path)`, which raises as
-# `read_bytes` does; of any other the content is read. Either way it is the SHA-256 of the content, so that equal
-# content has equal fingerprints in every filesystem and after a restart, and what was rolled back has the one it had. A
-# file too large to be read for that (`MAX_HASHED`) is known by its size and time instead, which a rollback restores as
-# well.
+# Abilities that a filesystem may have in addition. They are not part of `Filesystem`, so that one without them is one.
+
+
+class FingerprintingFilesystem(Filesystem, Protocol):
+    """A filesystem that can tell whether a file's content changed without reading it again."""
+
+    def fingerprint(self, path: str) -> str:
+        """The SHA-256 of the content, in hexadecimal; raises as `read_bytes` does.
+
+        Equal content has equal fingerprints in every filesystem and after a restart, and a file that was restored has
+        the one it had. Of a file with more than `MAX_HASHED` bytes it is made from size and time, which are restored
+        as well.
+        """
+        ...
+
+
+class FileNode(NamedTuple):
+    """What is at a path: `content` is a file's bytes or where a symlink leads; a directory has none."""
+
+    kind: FileKind
+    mode: int
+    content: bytes = b""
+
+
+LARGE = 1 << 20
+"""Files of more bytes need not be held whole to be recorded."""
+
+
+@final
+class LargeFile:
+    """A file of more than `LARGE` bytes, read by pieces as often as needed. Other programs may change it meanwhile."""
+
+    __slots__ = ("_read", "mode", "size")
+
+    def __init__(self, mode: int, size: int, read: Callable[[], Iterator[bytes]]) -> None:
+        self.mode: int = mode
+        self.size: int = size
+        self._read = read
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its content from the beginning; raises `OSError` when it cannot be read."""
+        return self._read()
+
+
+class RecordableFilesystem(Filesystem, Protocol):
+    """A filesystem whose changes can be recorded with their content, and made again from a record."""
+
+    def node(self, path: str) -> FileNode | None:
+        """What is at the path now; None for nothing."""
+        ...
+
+    def node_at(self, snapshot: Any, path: str, /) -> FileNode | None:
+        """What was at the path when the snapshot was taken."""
+        ...
+
+    def put_node(self, path: str, node: FileNode | None) -> None:
+        """Have exactly this at the path, whatever was there before; None for nothing. Missing parents are made."""
+        ...
+
+
+class LargeFilesystem(RecordableFilesystem, Protocol):
+    """A filesystem whose files may be larger than memory; optional for one that is recorded."""
+
+    def large_file(self, path: str, snapshot: Any = None, /) -> LargeFile | None:
+        """The file at the path, now or when the snapshot was taken, if it is a large one; None for anything else.
+
+        It can be read until the snapshot is restored or released.
+        """
+        ...
+
+
+def large_file(fs: Any, path: str, snapshot: Any = None) -> LargeFile | None:
+    """See `LargeFilesystem`; None also where the filesystem is not one."""
+    found = getattr(fs, "large_file", None)
+    return None if found is None else found(path, snapshot)
+
+
+class SavepointFilesystem(Filesystem, Protocol):
+    """A filesystem that takes part in transactions: its snapshots can belong to one call, and outlive a crash."""
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """A snapshot that undoes what its owner wrote and nothing else.
+
+        Args:
+            owner: whose writes are its own, those of savepoints nested in it included; None stands for the call around
+                this code, and outside of calls for everybody.
+            for_all: whether writes outside of any call are its own, too.
+        """
+        ...
+
+    def changes_before_restore(self, since: Any, /) -> FileChanges:
+        """As `changes`, for a caller that restores the snapshot next.
+
+        What is learned here need not be found out again by that `restore`. Changes that other programs make in between
+        count as made after it, so no code of the caller's own may run there.
+        """
+        ...
+
+
+def open_savepoint(part: Any, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+    """A snapshot of the participant for a transaction: a savepoint of a `SavepointFilesystem`, else a `snapshot()`."""
+    savepoint = getattr(part, "savepoint", None)  # asked here alone: not every filesystem has it
+    return part.snapshot() if savepoint is None else savepoint(owner, for_all=for_all)
+
+
+def changes_before_restore(part: Any, since: Any) -> Any:
+    """What changed in the participant since the snapshot, asked right before that is restored."""
+    changes = getattr(part, "changes_before_restore", None)  # the same
+    return part.changes(since) if changes is None else changes(since)
 
 
 MAX_HASHED = 64 << 20
@@ -192,8 +296,8 @@ _WHOLE_BYTES = 65536
 
 
 def fingerprint(fs: Filesystem, path: str) -> str:
-    """The fingerprint of the file at `path`; raises what `Filesystem.read_bytes` raises."""
-    known: Any = getattr(fs, "fingerprint", None)
+    """The fingerprint of the file, see `FingerprintingFilesystem`; in any other filesystem the file is read."""
+    known: Any = getattr(fs, "fingerprint", None)  # the only place that asks: not every filesystem has it
     if known is not None:
         return known(path)
     head = fs.read_bytes(path, limit=_WHOLE_BYTES)
@@ -215,3 +319,53 @@ def fingerprint(fs: Filesystem, path: str) -> str:
 def fingerprint_of_stat(found: FileStat) -> str:
     """What tells versions of a file apart without reading it; blind to a change that keeps size and time."""
     return f"stat:{found.size}:{found.modified!r}"
+
+
+# Between text and the bytes that files hold, with errors that say what to do.
+
+
+_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+
+
+def encode(content: str | bytes) -> bytes:
+    """The bytes to store: text as UTF-8, line ends untouched. `NotTextError` for lone surrogates."""
+    if type(content) is bytes:
+        return content
+    if isinstance(content, str):
+        try:
+            return content.encode()
+        except UnicodeEncodeError as error:
+            raise NotTextError(
+                f"The text has a lone surrogate at position {error.start} and cannot be written as UTF-8; "
+                "remove it, or pass bytes."
+            ) from error
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"A file's content must be str or bytes, not {type(content).__name__}.")
+
+
+def decode(data: bytes, path: str, encoding: str = "utf-8") -> str:
+    """The file's text; `NotTextError` names the offending byte, or says that there is no such encoding."""
+    try:
+        return data.decode(encoding)
+    except UnicodeError as error:
+        where = f" (byte {error.start})" if isinstance(error, UnicodeDecodeError) else ""
+        hint = next((name for bom, name in _BOMS.items() if data.startswith(bom) and name != encoding), None)
+        advice = f"pass encoding={hint!r}" if hint else "pass its real encoding= or use read_bytes"
+        raise NotTextError(f"{path!a} is not {encoding} text{where}; {advice}.") from error
+    except (LookupError, ValueError) as error:
+        raise NotTextError(
+            f"There is no text encoding named {encoding!a}; use one such as 'utf-8' or 'latin-1'."
+        ) from error
+
+
+def check_range(offset: int, limit: int | None) -> None:
+    """Refuse a negative part of a file."""
+    if offset < 0 or (limit is not None and limit < 0):
+        raise ValueError(f"offset and limit must not be negative, got offset={offset}, limit={limit}.")
+
+
+def check_chunk_size(chunk_size: int) -> None:
+    """Refuse pieces of nothing."""
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, got {chunk_size}.")

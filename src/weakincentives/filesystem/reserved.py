@@ -36,6 +36,3 @@ def reserved(name: str) -> bool:
         # As Unicode's NFKC_Casefold: folding case can undo the normal form.
         name = normalize("NFKC", normalize("NFKC", _ignorable.sub("", name)).casefold())
     return "wink" in name and _state_name(name.rstrip(". ")) is not None
-
-
-__all__ = ["reserved"]

@@ -1,13 +1,16 @@
 """Ask a model, run its calls, answer requests: the abstract adapter, the evaluation, `MainLoop` and batches."""
 
-from .adapter import ProviderAdapter
-from .main_loop import LoopResponse, MainLoop, MainLoopConfig
+from ..deprecation import FormerNames, former_names
+from .adapter import Adapter, ProviderAdapter, TurnAdapter
+from .main_loop import MainLoop, MainLoopConfig
 from .response import OpenCall, PromptResponse
 from .result import LoopProgress, LoopResult, Retries
 
+__getattr__: FormerNames = former_names(__name__, {"LoopResponse": "adapters:PromptResponse"})
+
 __all__ = [
+    "Adapter",
     "LoopProgress",
-    "LoopResponse",
     "LoopResult",
     "MainLoop",
     "MainLoopConfig",
@@ -15,4 +18,5 @@ __all__ = [
     "PromptResponse",
     "ProviderAdapter",
     "Retries",
+    "TurnAdapter",
 ]

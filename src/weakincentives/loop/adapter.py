@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from threading import Lock
-from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from ..budget import Budget, BudgetTracker
-from ..deadlines import Deadline
+from ..interrupts import Lock
 from ..prompt.prompt import Prompt
-from ..run_context import Heartbeat, RunContext
+from ..run_context import RunContext
 from ..runtime.call import ToolReply
-from ..runtime.ledger import Ledger
-from ..runtime.messages import History, Message
-from ..runtime.progress import OnEvent
-from ..runtime.waiting import drive
+from ..runtime.options import RunKeywords, RunOptions, options_from
+from ..runtime.record.calls import RunRecorder
+from ..runtime.record.runs import RunRecord
 from ..session import Session
-from .evaluation import Evaluation, new_key
-from .history import by_call, check_open
-from .limits import Limits, LoopSettings
-from .request import ModelRequest, ModelTurn
-from .response import PromptResponse
-from .steps import AWAITING_MODE, BLOCKING_MODE
-from .throttle import Throttle
+from ..waiting import AWAITING, BLOCKING, drive
+from .evaluation import Evaluation
+from .request import ModelRequest, ModelTurn, Throttle
+from .response import PromptResponse, by_call, check_open
+from .settings import AdapterSettings
 
 OutputT = TypeVar("OutputT")
 
 
-class LoopOptions(TypedDict, total=False):
-    """The settings every adapter takes by name; see `LoopSettings`."""
+class AdapterKeywords(TypedDict, total=False):
+    """The settings every adapter takes by name; see `AdapterSettings`."""
 
     max_turns: int
     output_retries: int
@@ -44,35 +40,97 @@ class LoopOptions(TypedDict, total=False):
     system: str | None
 
 
-class _Options(NamedTuple):
-    """What one evaluation was given beside prompt and session; see `ProviderAdapter.evaluate`."""
+class Adapter(ABC):
+    """Talks to a model and runs its tool calls: `evaluate` works through one prompt.
 
-    deadline: Deadline | None
-    budget: Budget | None
-    budget_tracker: BudgetTracker | None
-    effect_ledger: Ledger | None
-    heartbeat: Heartbeat | None
-    run_context: RunContext | None
-    history: History | Sequence[Message] | None
-    tool_results: Iterable[ToolReply] | None
-
-
-class ProviderAdapter(ABC):
-    """Talks to a model and runs its tool calls. A subclass says how to `ask`; the loop is shared.
-
-    One adapter serves any number of evaluations, from any thread or task. It holds no conversation, but for manual
-    mode, where an open one is kept for its session until it ends, is begun anew, or `abandon` ends it.
+    One adapter serves any number of evaluations, from any thread or task. A provider that answers one request at a time
+    is a `TurnAdapter`; an adapter for a program with a loop of its own implements `evaluate` and `aevaluate`.
     """
 
-    def __init__(self, **options: Unpack[LoopOptions]) -> None:
-        self.settings = LoopSettings(**options)
-        self._open: dict[str, Evaluation[Any]] = {}
-        self._lock = Lock()
+    def __init__(self, **options: Unpack[AdapterKeywords]) -> None:
+        self.settings: AdapterSettings = AdapterSettings(**options)
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return type(self).__name__
+
+    @abstractmethod
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        tool_results: Iterable[ToolReply] | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> PromptResponse[OutputT]:
+        """Render the prompt, ask the model and run its calls until it has answered.
+
+        Args:
+            prompt: what to say and which tools to offer. Its resources are entered for the evaluation.
+            session: where state and events go.
+            tool_results: in manual mode, the answers to the calls of the last step; the limits are still that step's.
+                An answer to a call that was not run here, such as a denial, is recorded as it is given. With a
+                `history` that has open calls the conversation goes on where it was, and the prompt is not said again.
+            options: deadline, budget, listeners and so on; see `RunOptions`.
+
+        Raises:
+            ValueError: `tool_results` answers calls that are not open; nothing was recorded or sent.
+            PromptEvaluationError: no answer; its `phase` is "request", "response", "tool", "budget" or "deadline".
+            PromptRenderError: the prompt lacks params.
+            RollbackError: a call could not be undone completely.
+
+        Whatever is raised, every call is answered and recorded first; `history_of(error)` is the conversation.
+        """
+
+    @abstractmethod
+    async def aevaluate(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        tool_results: Iterable[ToolReply] | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> PromptResponse[OutputT]:
+        """Like `evaluate`, for async code. Cancelling it undoes the call that runs and answers all others."""
+
+    def close(self) -> None:  # noqa: B027 - most adapters hold nothing
+        """Release what the adapter holds. Leaving `with adapter:` does so. It may be used again afterwards."""
+
+    async def aclose(self) -> None:
+        """Like `close`, for async code; leaving `async with adapter:` does so."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    def _run_options(self, function: str, keywords: RunKeywords) -> RunOptions:
+        """The options of `evaluate` or `aevaluate`; what they leave open is the adapter's own."""
+        name = f"{type(self).__name__}.{function}"
+        options = options_from(RunOptions, keywords, function=name, others=("tool_results",))
+        return options.over(RunOptions(hide_errors=self.settings.hide_errors))
+
+
+class TurnAdapter(Adapter):
+    """An adapter that asks a model for one turn after another. A subclass says how to `ask`; the loop is shared.
+
+    It holds no conversation, except in manual mode, where an open one is kept for its session until it ends, is begun
+    anew, or `abandon` ends it.
+    """
+
+    def __init__(self, **options: Unpack[AdapterKeywords]) -> None:
+        super().__init__(**options)
+        self._open: dict[str, Evaluation[Any]] = {}
+        self._lock = Lock()
 
     @abstractmethod
     def ask(self, request: ModelRequest) -> ModelTurn:
@@ -87,70 +145,32 @@ class ProviderAdapter(ABC):
         prompt: Prompt[OutputT],
         session: Session,
         *,
-        deadline: Deadline | None = None,
-        budget: Budget | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        effect_ledger: Ledger | None = None,
-        heartbeat: Heartbeat | None = None,
-        run_context: RunContext | None = None,
-        on_event: OnEvent | None = None,
-        history: History | Sequence[Message] | None = None,
         tool_results: Iterable[ToolReply] | None = None,
+        **options: Unpack[RunKeywords],
     ) -> PromptResponse[OutputT]:
-        """Render the prompt, ask the model and run its calls until it has answered.
-
-        Args:
-            prompt: what to say and which tools to offer. Its resources are entered for the evaluation.
-            session: where state and events go.
-            deadline: when it must be over.
-            budget: the tokens it may spend.
-            budget_tracker: the same, counted together with other evaluations. Both hold, and so does a
-                `BudgetTracker` among the prompt's resources.
-            effect_ledger: where idempotent calls are remembered.
-            heartbeat: beats before every request and after every call.
-            run_context: correlation ids for events and handlers.
-            on_event: is told of progress; see `weakincentives.runtime.progress`.
-            history: an earlier conversation to continue. Calls that it left open are answered by `tool_results`, by
-                the session's log or by the ledger; a call of which none of them knows has an unknown outcome.
-            tool_results: in manual mode, the answers to the calls of the last step; the limits are still that step's.
-                An answer to a call that was not run here, such as a denial, is recorded as it is given. With a
-                `history` that has open calls the conversation goes on where it was, and the prompt is not said again.
-
-        Raises:
-            ValueError: `tool_results` answers calls that are not open; nothing was recorded or sent.
-            PromptEvaluationError: no answer; its `phase` is "request", "response", "tool", "budget" or "deadline".
-            PromptRenderError: the prompt lacks params.
-            RollbackError: a call could not be undone completely.
-
-        Whatever is raised, every call is answered and recorded first; `history_of(error)` is the conversation.
-        """
-        options = _Options(
-            deadline, budget, budget_tracker, effect_ledger, heartbeat, run_context, history, tool_results
-        )
-        evaluation = self._begin(prompt, session, options)
-        return self._ended(evaluation, session, drive(evaluation.run(BLOCKING_MODE, on_event)))
+        """See `Adapter.evaluate`."""
+        given = self._run_options("evaluate", options)
+        record, recorder = self._recordable(given), None
+        if record is not None:
+            recorder = open_record(record, prompt, session)
+        evaluation = self._begin(prompt, session, given, tool_results, recorder)
+        return self._ended(evaluation, session, drive(evaluation.run(BLOCKING, given.on_event)))
 
     async def aevaluate(
         self,
         prompt: Prompt[OutputT],
         session: Session,
         *,
-        deadline: Deadline | None = None,
-        budget: Budget | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        effect_ledger: Ledger | None = None,
-        heartbeat: Heartbeat | None = None,
-        run_context: RunContext | None = None,
-        on_event: OnEvent | None = None,
-        history: History | Sequence[Message] | None = None,
         tool_results: Iterable[ToolReply] | None = None,
+        **options: Unpack[RunKeywords],
     ) -> PromptResponse[OutputT]:
         """Like `evaluate`, for async code. Cancelling it undoes the call that runs and answers all others."""
-        options = _Options(
-            deadline, budget, budget_tracker, effect_ledger, heartbeat, run_context, history, tool_results
-        )
-        evaluation = self._begin(prompt, session, options)
-        return self._ended(evaluation, session, await evaluation.run(AWAITING_MODE, on_event))
+        given = self._run_options("aevaluate", options)
+        record, recorder = self._recordable(given), None
+        if record is not None:
+            recorder = await aopen_record(record, prompt, session)
+        evaluation = self._begin(prompt, session, given, tool_results, recorder)
+        return self._ended(evaluation, session, await evaluation.run(AWAITING, given.on_event))
 
     def close(self) -> None:
         """End every open conversation of manual mode, as `abandon` does, and release what the adapter holds.
@@ -166,23 +186,17 @@ class ProviderAdapter(ABC):
             await evaluation.aclose()
         self.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
-
     def abandon(self, session: Session) -> None:
         """End an open conversation of manual mode: its calls are recorded as not run, its resources closed."""
         self._abandon(session, ())
 
     # Inside.
+
+    def _recordable(self, options: RunOptions) -> RunRecord | None:
+        record = record_of(options)
+        if record is not None and self.settings.manual:
+            raise ValueError("record= cannot be used in manual mode yet: the calls would be run outside of the run.")
+        return record
 
     def _take_open(self) -> list[Evaluation[Any]]:
         with self._lock:
@@ -203,14 +217,32 @@ class ProviderAdapter(ABC):
                 self._open[session.session_id] = evaluation
         return response
 
-    def _begin(self, prompt: Prompt[OutputT], session: Session, options: _Options) -> Evaluation[OutputT]:
-        if options.tool_results is None or options.history is not None:
-            if options.tool_results is not None:
-                history, results = History.of(options.history), tuple(options.tool_results)
-                check_open(by_call(results), history.open_calls, where="history=")
-                options = options._replace(history=history, tool_results=results)
-            self._abandon(session, options.tool_results or ())
-            return self._new(prompt, session, options)
+    def _begin(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        options: RunOptions,
+        tool_results: Iterable[ToolReply] | None,
+        recorder: RunRecorder | None = None,
+    ) -> Evaluation[OutputT]:
+        """A new evaluation, or in manual mode the one that goes on with these results."""
+        if tool_results is None or options.history is not None:
+            started = options.started()
+            if recorder is not None:
+                context = _context_of(recorder, session, started.run_context)
+                started = started.replace(recorder=recorder, run_context=context)
+            if tool_results is not None:
+                tool_results = tuple(tool_results)
+                check_open(by_call(tool_results), started.history.open_calls, where="history=")
+            self._abandon(session, tool_results or ())
+            record = record_of(options)
+            world = "check" if record is None else record.world
+            try:
+                return Evaluation(self, prompt, session, started, tool_results, recorder, world)
+            except BaseException:  # a prompt that lacks params, for example: the run must not stay taken
+                if recorder is not None:
+                    recorder.rows.release()
+                raise
         with self._lock:
             evaluation = self._open.get(session.session_id)
         if evaluation is None:
@@ -218,24 +250,50 @@ class ProviderAdapter(ABC):
                 "tool_results= goes on with a conversation of manual mode, but this session has none open. "
                 "Evaluate without it first, or pass history= as well."
             )
-        evaluation.take_results(options.tool_results)
+        evaluation.take_results(tool_results)
         with self._lock:
             self._open.pop(session.session_id, None)
         return evaluation
 
-    def _new(self, prompt: Prompt[OutputT], session: Session, options: _Options) -> Evaluation[OutputT]:
-        limits = Limits(new_key(prompt.name), options.deadline, options.budget, options.budget_tracker)
-        return Evaluation(
-            self,
-            prompt,
-            session,
-            limits=limits,
-            history=History.of(options.history),
-            tool_results=options.tool_results,
-            heartbeat=options.heartbeat,
-            run_context=options.run_context,
-            effect_ledger=options.effect_ledger,
-        )
+
+def record_of(options: RunOptions) -> RunRecord | None:
+    """The run that the options name; TypeError for what is not one."""
+    record = options.record
+    if record is not None and not isinstance(record, RunRecord):
+        raise TypeError(f"record= takes a run of a store, such as store.run(...), got {type(record).__name__}.")
+    return record
 
 
-__all__ = ["LoopOptions", "ProviderAdapter"]
+def open_record(record: RunRecord, prompt: Prompt[Any], session: Session, *, not_resumable: str = "") -> RunRecorder:
+    """Take the run for this evaluation; the caller releases it. See `RunRecord.open`."""
+    prompt.install(session)
+    return record.open(session, prompt.name, prompt.tools(), not_resumable=not_resumable)
+
+
+async def aopen_record(
+    record: RunRecord, prompt: Prompt[Any], session: Session, *, not_resumable: str = ""
+) -> RunRecorder:
+    """Like `open_record`, for async code. Cancelled meanwhile, the run does not stay taken."""
+    opened: list[RunRecorder] = []
+    try:
+        await AWAITING.call(lambda: opened.append(open_record(record, prompt, session, not_resumable=not_resumable)))
+    except BaseException:
+        for recorder in opened:
+            recorder.rows.release()
+        raise
+    return opened[0]
+
+
+def _context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:
+    """The ids of a run on record: each attempt at it counts, and its session has the id that is on record."""
+    attempts = recorder.rows.attempt - 1
+    if given is None:
+        return RunContext(run_id=recorder.run_id, session_id=session.session_id, attempt=1 + attempts)
+    session_id = None if given.session_id is None else session.session_id
+    return replace(given, session_id=session_id, attempt=given.attempt + attempts)
+
+
+ProviderAdapter = TurnAdapter
+"""The name of `TurnAdapter` in earlier releases."""
+
+__all__ = ["Adapter", "AdapterKeywords", "ProviderAdapter", "TurnAdapter", "aopen_record", "record_of"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -12,6 +13,7 @@ from collections.abc import (
     Callable,
     Generator,
     Iterable,
+    Iterator,
     Mapping,
 )
 from contextlib import aclosing
@@ -48,7 +50,7 @@ class BackgroundLoop:
         self._kept = thread_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self.running = 0
+        self.running: int = 0
 
     def start(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Call it there and await what it gives; `running` counts it until its end is handed over."""
@@ -101,6 +103,7 @@ class BackgroundLoop:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+T = TypeVar("T")
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
@@ -120,7 +123,7 @@ class Batch(Generic[RequestT, ResponseT]):
     """Requests and what answers them.
 
     Attributes:
-        answer: fills in the result of its request, or raises; for plain code.
+        answer: fills in the result of its request, or raises; for synchronous code.
         aanswer: the same for async code.
     """
 
@@ -205,24 +208,30 @@ class Batch(Generic[RequestT, ResponseT]):
         source = _Source(self.requests)
         running: dict[asyncio.Task[LoopResult[RequestT, ResponseT]], int] = {}
         taking: asyncio.Task[Any] | None = None
+        ends = _Ends()
         numbers = itertools.count()
         with ProgressCounter(self.requests, self.progress) as counter:
+
+            def begin(request: RequestT | object) -> None:
+                if request is not _END:
+                    counter.begin()
+                    task = ends.watch(asyncio.create_task(self._finished(LoopResult(cast("RequestT", request)))))
+                    running[task] = next(numbers)
+
             try:
                 while True:
-                    # A source may make us wait as well: then what has ended meanwhile is handed over.
-                    if taking is None and not source.is_over and len(running) < self.concurrency:
-                        taking = asyncio.create_task(source.take())
+                    while taking is None and not source.is_over and len(running) < self.concurrency:
+                        if source.is_async:  # it may make us wait: then what has ended meanwhile is handed over
+                            taking = ends.watch(asyncio.create_task(source.take_later()))
+                        else:
+                            begin(source.take())
                     if taking is None and not running:
                         return
-                    done = await _first({*running} if taking is None else {*running, taking})
-                    if taking in done:
-                        request = taking.result()
+                    task = await ends.next()
+                    if task is taking:
                         taking = None
-                        if request is not _END:
-                            counter.begin()
-                            task = asyncio.create_task(self._finished(LoopResult(request)))
-                            running[task] = next(numbers)
-                    for task in done & running.keys():
+                        begin(task.result())
+                    else:
                         number = running.pop(task)
                         counter.end(task.result())
                         yield number, task.result()
@@ -317,20 +326,55 @@ class _Source(Generic[RequestT]):
         self._now = None if isinstance(requests, AsyncIterable) else iter(requests)
         self.is_over = False
 
-    async def take(self) -> RequestT | object:
+    @property
+    def is_async(self) -> bool:
+        """Whether `take_later` is to be used."""
+        return self._later is not None
+
+    def take(self) -> RequestT | object:
         """The next request, `_END` after the last."""
-        if self._now is not None:
-            taken: RequestT | object = next(self._now, _END)
-        else:
-            taken = await anext(cast("AsyncIterator[RequestT]", self._later), _END)
+        return self._taken(next(cast("Iterator[RequestT]", self._now), _END))
+
+    async def take_later(self) -> RequestT | object:
+        """The same, of an asynchronous iterable."""
+        return self._taken(await anext(cast("AsyncIterator[RequestT]", self._later), _END))
+
+    def _taken(self, taken: RequestT | object) -> RequestT | object:
         self.is_over = taken is _END
         return taken
 
 
-async def _first(tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-    done = set[asyncio.Task[Any]]()
-    while not done:
-        # Woken now and then: a signal that comes just before the loop begins to wait does not end the waiting, so its
-        # handler would run only when something else happens.
-        done, _ = await asyncio.wait(tasks, timeout=_WAKE, return_when=asyncio.FIRST_COMPLETED)
-    return done
+@final
+class _Ends:
+    """Gives tasks in the order of their ends. `asyncio.wait` would look at every task for each of them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended: deque[asyncio.Task[Any]] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def watch(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        """Give it when it has ended."""
+        task.add_done_callback(self._add)
+        return task
+
+    async def next(self) -> asyncio.Task[Any]:
+        """Wait for the next end."""
+        while not self._ended:
+            self._waiter = self._loop.create_future()
+            # Woken now and then: a signal that comes just before the loop begins to wait does not end the waiting, so
+            # its handler would run only when something else happens.
+            timer = self._loop.call_later(_WAKE, self._wake)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+        return self._ended.popleft()
+
+    def _add(self, task: asyncio.Task[Any]) -> None:
+        self._ended.append(task)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,64 +1,65 @@
-"""The loop all adapters share: render, ask, run the calls, answer every one, ask again, until there is an answer.
+"""The loop that all adapters with `ask` share: render, ask, run the calls, answer every one, until there is an answer.
 
-start   render the prompt, tell PromptRendered, enter the resources
+begin   answer what an earlier conversation left open, say the prompt, enter the resources
 ask     limits, request, waiting and asking again when the provider is busy
 answer  the turn's calls through the engine; every id is answered, also when an exception passes
-open    sections the model asked for: rendered anew, the transcript kept
-finish  parse the final answer or say what was wrong with it; tell PromptExecuted
-fail    answer what is open, keep the history with the exception, tell PromptExecuted
+finish  parse the final answer or say what was wrong with it
+fail    answer what is open, keep the history with the exception
+
+What it knows and counts is in `state.py`, shared with drivers of programs that have a loop of their own. What reaches
+outside goes through `LiveSteps`, and call ids are made sound by `CallIds`; both are below.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar, final
-from uuid import uuid4
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast, final
 
-from ..budget import TokenUsage
-from ..errors import ParseError, PromptEvaluationError, VisibilityExpansionRequired, WinkError
-from ..interrupts import current_shield
+from ..errors import VisibilityExpansionRequired, WinkError
+from ..interrupts import Lock, WeakTable, current_shield
+from ..prompt.events import ToolInvoked
+from ..prompt.policies import CallCounts
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
-from ..prompt.visibility import set_visibility
 from ..results import ToolResult
-from ..run_context import Heartbeat, RunContext
-from ..runtime.call import ToolCall, ToolReply, make
+from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.ledger import Ledger
-from ..runtime.messages import AnswerMessage, History, ModelMessage, Transcript, UserMessage
-from ..runtime.progress import OnEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..runtime.messages import CallMessage, Message, ModelMessage
+from ..runtime.options import StartedOptions
+from ..runtime.progress import OnEvent, Retrying, TextDelta
+from ..runtime.record.calls import RunRecorder
+from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of
+from ..runtime.turn import OnCall, OnReply
 from ..session import Session
-from .call_ids import CallIds
-from .events import Teller
-from .history import by_call, check_open, remember
-from .limits import Limits, LoopSettings
-from .request import ModelRequest, ModelTurn, StopReason, ToolSpec, tool_spec
-from .response import OpenCall, PromptResponse
-from .steps import Asking, Mode
-from .throttle import RequestFailed
+from ..session.session import root_of
+from ..waiting import OutOfTime, Waiting
+from .recorded import EvaluationSteps, RecordedSteps
+from .request import ModelRequest, ModelTurn, RequestFailed, ToolSpec, tool_spec
+from .response import OpenCall, PromptResponse, by_call, check_open
+from .state import EvaluatingAdapter, EvaluationState, Repair
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 OutputT = TypeVar("OutputT")
 
-_NO_REPLIES: Mapping[str, ToolReply] = {}
 _MAX_ERROR_CHARS = 8 * 1024
 _NOT_RUN = "This call was not run, because the conversation went on without it."
+_MAX_NAME_CHARS = 128
+_MAX_STEM_CHARS = 24
+"""With a number after it an id stays short enough for every provider."""
 
 
-class LoopAdapter(Asking, Protocol):
-    """What the loop needs of an adapter."""
+class AskedAdapter(EvaluatingAdapter, Protocol):
+    """What the loop needs of an adapter: a `TurnAdapter`."""
 
-    @property
-    def name(self) -> str:
-        """How events and errors call it."""
+    def ask(self, request: ModelRequest) -> ModelTurn:
+        """Wait for the answer."""
         ...
 
-    @property
-    def settings(self) -> LoopSettings:
-        """What is the same for all its evaluations."""
+    async def aask(self, request: ModelRequest) -> ModelTurn:
+        """Await the answer."""
         ...
 
 
@@ -66,175 +67,137 @@ class LoopAdapter(Asking, Protocol):
 class Evaluation(Generic[OutputT]):
     """One evaluation under way. In manual mode it lives from step to step; `close` ends it early."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what one call of `evaluate` has gathered
         self,
-        adapter: LoopAdapter,
+        adapter: AskedAdapter,
         prompt: Prompt[OutputT],
         session: Session,
-        *,
-        limits: Limits,
-        history: History,
+        options: StartedOptions,
         tool_results: Iterable[ToolReply] | None,
-        heartbeat: Heartbeat | None,
-        run_context: RunContext | None,
-        effect_ledger: Ledger | None,
+        recorder: RunRecorder | None = None,
+        world: World = "check",
     ) -> None:
         self._adapter = adapter
-        self._prompt = prompt
-        self._session = session
         self._settings = adapter.settings
-        self._limits = limits
-        self._heartbeat = heartbeat
-        self._teller = Teller(adapter.name, prompt, session, run_context)
-        self._transcript = Transcript(history.messages)
-        self._left_open = frozenset(call.id for call in history.open_calls)
         self._given = by_call(tool_results or ())
-        self._is_continued = bool(self._left_open) and tool_results is not None
-        self._ids = CallIds(session, history.messages)
-        self._usage = TokenUsage()
-        self._turns = self._expansions = self._parse_failures = 0
+        self._is_continued = bool(options.history.open_calls) and tool_results is not None
+        self._ids = CallIds(session, options.history.messages)
         self._tools: tuple[Tool[Any, Any], ...] = ()
         self._specs: tuple[ToolSpec, ...] = ()
-        prompt.install(session)
-        rendered = prompt.render(session=session)
-        self._schema = rendered.output_schema
-        self.executor = ToolExecutor(
-            prompt=prompt,
-            session=session,
-            adapter=adapter,
-            deadline=limits.deadline,
-            budget_tracker=limits.tracker,
-            heartbeat=heartbeat,
-            run_context=run_context,
-            rendered_prompt=rendered,
-            hide_errors=self._settings.hide_errors,
-            effect_ledger=effect_ledger,
-        )
-        self._rendered = rendered
+        self._recorder = recorder
+        self._world: World = world
+        self._state = EvaluationState(adapter, prompt, session, options)
+        self._schema = self._state.rendered.output_schema
 
     # The loop.
 
-    async def run(self, mode: Mode, on_event: OnEvent | None) -> PromptResponse[OutputT]:
+    async def run(self, waiting: Waiting, on_event: OnEvent | None) -> PromptResponse[OutputT]:
         """Until the final answer, or in manual mode until there are calls to run."""
-        self._teller.on_event = on_event
-        manual = self._settings.manual
+        state = self._state
+        steps: EvaluationSteps = LiveSteps(self._adapter, state.executor, waiting)
+        recorder = self._recorder
+        if recorder is not None:
+            steps = RecordedSteps(steps, state.executor, state.transcript, recorder, waiting, self._world)
+        state.events.on_event = on_event  # each step of manual mode brings its own
         shield = current_shield()
         try:
-            if not self._turns:
-                await self._begin(mode)
-                await mode.enter(self.executor)
-                self._limits.count_in(self.executor.budget_tracker)
+            if not state.turns:
+                await state.begin(steps.recall, self._given, is_continued=self._is_continued)
+                await steps.enter()
+                state.entered()
             else:
-                self.executor.take_signals()
+                state.executor.take_signals()
             while True:
-                turn = await self._ask(mode)
+                turn = await self._ask(steps)
                 if turn.calls:
-                    if manual:
-                        response = self._hand_out(turn)
-                        self.executor.return_signals()  # between two steps it is the caller's program that runs
+                    if self._settings.manual:
+                        response = self._return_open_calls(turn)
+                        state.executor.return_signals()  # between two steps it is the caller's program that runs
                         return response
-                    await self._answer(turn, mode)
+                    await self._answer(turn, steps)
                 elif turn.stop_reason != "pause":
-                    response = self._finish(turn)
-                    if response is not None:
+                    output = state.parse_output(turn.text, turn.stop_reason)
+                    if not isinstance(output, Repair):
+                        response = state.response(turn.text, turn.stop_reason, output)
+                        await steps.finished(response)
+                        state.finished(response)
                         break
         except BaseException as error:
             shield.depth += 1  # a second interrupt waits until every call is answered
             try:
-                self._fail(error)
+                if recorder is not None and not isinstance(error, Exception):
+                    recorder.stop()  # it can be continued where it was: these answers are not part of it
+                state.events.stop_listening()
+                state.answer_open_calls(ended_text(error))
+                state.failed(error)
             finally:
                 shield.depth -= 1
-            await mode.close(self.executor)
+            try:
+                await steps.failed(error)
+            finally:
+                await steps.close()
             raise
-        await mode.close(self.executor)
+        await steps.close()
         return response
 
-    async def _begin(self, mode: Mode) -> None:
-        """Answer the calls that the history left open, then say the prompt; one that goes on with them has it said."""
-        for call in self._transcript.open_calls():
-            asked = ToolCall(call.id, call.name, call.arguments)
-            given = self._given.get(call.id)
-            recalled = None if given is not None else await mode.recall(self.executor, asked)
-            self._add_answer(self.executor.answer_open(asked, given=given, recalled=recalled))
-        if self._is_continued and self._transcript.adopt_prompt(self._rendered.text):
-            return
-        self._transcript.set_prompt(self._rendered.text)
-        self._teller.rendered(self._rendered)
-
-    async def _ask(self, mode: Mode) -> ModelTurn:
-        if self._limits.any:
-            self._limits.check(self._prompt.name)
-        if self._turns >= self._settings.max_turns:
-            raise self._error(
-                f"The model did not finish within {self._turns} turns. "
-                "Raise max_turns= of the adapter, or give it less to do.",
-                "response",
-            )
-        self._turns += 1
-        if self._heartbeat is not None:
-            self._heartbeat.beat()
-        teller = self._teller
-        if teller.on_event is not None:
-            teller.tell(TurnStarted(self._turns))
-        turn = await self._request(mode)
-        usage = turn.usage
-        if usage.input or usage.output:
-            self._usage = self._usage + usage
-            self._limits.spent(self._usage)
-        if teller.on_event is not None and turn.text and not teller.streamed:
-            teller.tell(TextDelta(turn.text))
+    async def _ask(self, steps: EvaluationSteps) -> ModelTurn:
+        state = self._state
+        state.begin_turn()
+        turn = await self._request(steps)
+        state.spent(turn.usage)
+        events = state.events
+        if events.on_event is not None and turn.text and not events.streamed:
+            events.tell(TextDelta(turn.text))
         if len(turn.calls) > self._settings.max_calls_per_turn:
-            raise self._error(
+            raise state.error(
                 f"The model made {len(turn.calls)} calls in one turn, more than {self._settings.max_calls_per_turn}, "
                 "so none of them was run. Raise max_calls_per_turn= of the adapter.",
                 "response",
             )
-        turn = self._ids.sound(turn, self._turns)
-        self._transcript.add(
+        turn = self._ids.sound(turn, state.turns)
+        state.transcript.add(
             ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
         )
+        await steps.said(turn)
         return turn
 
-    async def _request(self, mode: Mode) -> ModelTurn:
+    async def _request(self, steps: EvaluationSteps) -> ModelTurn:
         """Ask once, and again while waiting helps and the deadline allows it."""
         attempt = 1
         while True:
-            self._teller.streamed = False
+            self._state.events.streamed = False
             try:
-                return await mode.ask(self._adapter, self._make_request())
+                return await steps.ask(self._make_request())
             except RequestFailed as failure:
                 delay = self._delay(attempt, failure)
                 logger.info("Request %d failed (%s); waiting %.2f s", attempt, failure.kind, delay)
-                self._teller.tell(Retrying(_masked(failure), attempt, delay))
-                await mode.sleep(delay)
+                self._state.events.tell(Retrying(_masked(failure), attempt, delay))
+                await steps.sleep(delay)
                 attempt += 1
             except (WinkError, AssertionError):
                 raise
             except Exception as error:
                 text = redact(f"{type(error).__name__}: {text_of(error)}"[:_MAX_ERROR_CHARS])
-                raise self._error(f"{self._adapter.name} could not be asked. {text}", "request") from error
+                raise self._state.error(f"Request to {self._adapter.name} failed. {text}", "request") from error
 
     def _make_request(self) -> ModelRequest:
-        tools = self.executor.tools
+        tools = self._state.executor.tools
         if tools is not self._tools:
             self._tools, self._specs = tools, tuple(map(tool_spec, tools))
-        limits = self._limits
-        teller = self._teller
-        return make(
-            ModelRequest,
-            (
-                self._transcript.upto_now(),
-                self._specs,
-                self._settings.system,
-                self._schema,
-                limits.seconds(),
-                None if teller.on_event is None else teller.streaming(),
-                None if limits.deadline is None else self._out_of_time,
-            ),
+        limits, events = self._state.limits, self._state.events
+        is_limited = limits.deadline is not None
+        return ModelRequest(
+            self._state.transcript.upto_now(),
+            self._specs,
+            self._settings.system,
+            self._schema,
+            limits.seconds() if is_limited else None,
+            None if events.on_event is None else events.streaming(),
+            self._out_of_time if is_limited else None,
         )
 
     def _out_of_time(self) -> bool:
-        return self._limits.deadline is not None and self._limits.deadline.expired
+        return self._state.limits.deadline is not None and self._state.limits.deadline.expired
 
     def _delay(self, attempt: int, failure: RequestFailed) -> float:
         delay = self._settings.throttle.wait(attempt, failure)
@@ -242,153 +205,70 @@ class Evaluation(Generic[OutputT]):
         if delay is None:
             tries = f" after {attempt} attempts" if attempt > 1 else ""
             phase = "response" if failure.kind == "malformed" else "request"
-            raise self._error(f"{self._adapter.name} could not be asked{tries}: {text}", phase) from failure
-        left = self._limits.seconds()
+            raise self._state.error(f"Request to {self._adapter.name} failed{tries}: {text}", phase) from failure
+        left = self._state.limits.seconds()
         if left is not None and delay >= left:
-            raise self._error(
+            raise self._state.error(
                 f"The deadline leaves no time to ask {self._adapter.name} again: {text}", "deadline"
             ) from failure
         return delay
 
-    async def _answer(self, turn: ModelTurn, mode: Mode) -> None:
+    async def _answer(self, turn: ModelTurn, steps: EvaluationSteps) -> None:
         """Run the turn's calls. Afterwards every id has its answer in the transcript, whatever happened."""
-        calls = [make(ToolCall, (call.id, call.name, call.arguments)) for call in turn.calls]
-        on_call = None if self._teller.on_event is None else self._call_started
+        state = self._state
+        calls = [ToolCall(call.id, call.name, call.arguments) for call in turn.calls]
+        on_call = None if state.events.on_event is None else state.call_started
         try:
-            replies = await mode.execute(self.executor, calls, on_call, self._replied)
+            replies = await steps.execute(calls, on_call, self._replied)
         except VisibilityExpansionRequired as expansion:
-            self._open(expansion)
+            state.answer_open_calls(self._expand_sections(expansion))
             return
         for reply in replies:
             if reply.outcome == "deadline":
-                error = self._error(reply.message, "deadline")
-                error.tool_name = next((call.name for call in calls if call.id == reply.call_id), None)
-                raise error
-
-    def _call_started(self, call: ToolCall) -> None:
-        if self._teller.on_event is not None:
-            self._teller.call_started(call, self.executor.shown_arguments(call))
+                name = next((call.name for call in calls if call.id == reply.call_id), None)
+                raise state.out_of_time(reply, name)
 
     def _replied(self, reply: ToolReply) -> None:
-        if reply.outcome == "expanded" and not self._settings.manual:
-            return  # answered once the sections are open
-        self._add_answer(reply)
+        if reply.outcome != "expanded":  # which is answered once the sections are open
+            self._state.replied(reply)
 
-    def _add_answer(self, reply: ToolReply) -> None:
-        self._transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
-        if self._heartbeat is not None:
-            self._heartbeat.beat()
-        self._teller.call_finished(reply.call_id, reply.text)
+    def _expand_sections(self, expansion: VisibilityExpansionRequired) -> str:
+        """Show the sections from now on; the answer to the call that asked for them."""
+        rendered = self._state.expand_sections(expansion)
+        self._state.transcript.set_prompt(rendered.text)
+        keys = ", ".join(expansion.section_keys)
+        return f"Opened: {keys}. What they hold is in the prompt now, with their tools."
 
-    def _open(self, expansion: VisibilityExpansionRequired) -> None:
-        self._answer_open_calls(self._expand(expansion))
+    # Manual mode.
 
-    def _expand(self, expansion: VisibilityExpansionRequired) -> str:
-        """Show the sections from now on; the answer to whoever asked for them."""
-        keys = tuple(expansion.section_keys)
-        self._expansions += 1
-        if self._expansions > self._settings.max_expansions:
-            raise self._error(
-                f"The model opened sections {self._expansions} times in one evaluation. Raise max_expansions= of the "
-                "adapter, or show those sections in full.",
-                "tool",
-            ) from expansion
-        set_visibility(self._session, keys)
-        rendered = self._prompt.render(session=self._session)
-        self.executor.offer(rendered)
-        self._transcript.set_prompt(rendered.text)
-        self._teller.tell(SectionsOpened(keys))
-        self._teller.rendered(rendered)
-        return f"Opened: {', '.join(keys)}. What they hold is in the prompt now, with their tools."
-
-    # The end.
-
-    def _finish(self, turn: ModelTurn) -> PromptResponse[OutputT] | None:
-        """The response, or None when the model was told to answer again."""
-        output: OutputT | None = None
-        prompt = self._prompt
-        if prompt.structured_output is not None or prompt.output_type is str:
-            try:
-                output = prompt.parse_output(turn.text)
-            except ParseError as error:
-                self._answer_again(error, turn)
-                return None
-        response = self._response(turn, output)
-        self._teller.executed(response.text, response.output, response.stop_reason, self._usage)
-        return response
-
-    def _answer_again(self, error: ParseError, turn: ModelTurn) -> None:
-        problem = f"The answer could not be read: {error}"
-        if turn.stop_reason == "refusal":
-            raise self._error(f"The model declined to answer: {turn.text[:500]}", "response") from error
-        cut = " It was cut for length: answer more briefly." if turn.stop_reason == "max_tokens" else ""
-        self._parse_failures += 1
-        if self._parse_failures > self._settings.output_retries:
-            raise self._error(
-                f"The model's answer is no {getattr(self._prompt.output_type, '__name__', 'output')}, "
-                f"{self._parse_failures} times in a row: {error}",
-                "response",
-            ) from error
-        self._transcript.add(UserMessage(f"{problem}{cut}\nGive the whole answer again, as JSON and nothing else."))
-
-    def _hand_out(self, turn: ModelTurn) -> PromptResponse[OutputT]:
-        handed = tuple(OpenCall.of(call, self._session, self._execute_one) for call in turn.calls)
-        return self._response(turn, None, handed)
+    def _return_open_calls(self, turn: ModelTurn) -> PromptResponse[OutputT]:
+        calls = tuple(OpenCall.of(call, self._state.session, self._execute_one) for call in turn.calls)
+        return self._state.response(turn.text, "tool_use", None, calls)
 
     def _execute_one(self, call: ToolCall) -> ToolReply:
         """What an `OpenCall` does; opening sections is an answer here, since the loop is not running."""
-        self._call_started(call)
+        self._state.call_started(call)
         try:
-            return self.executor.execute(call)
+            return self._state.executor.execute(call)
         except VisibilityExpansionRequired as expansion:
-            text = self._expand(expansion)
+            text = self._expand_sections(expansion)
             return ToolReply(call.id, text, ToolResult(text), "expanded")
 
     def take_results(self, results: Iterable[ToolReply]) -> None:
         """Manual mode goes on: these are the answers; a call without one is recorded as not run."""
         given = by_call(results)
-        check_open(given, self._transcript.open_calls(), where="this conversation")
-        self._answer_open_calls(_NOT_RUN, given)
+        check_open(given, self._state.transcript.open_calls(), where="this conversation")
+        self._state.answer_open_calls(_NOT_RUN, given)
 
     def close(self, results: Iterable[ToolReply] = ()) -> None:
         """End a conversation in the middle: open calls are recorded as given or as not run, resources closed."""
-        self._answer_open_calls(_NOT_RUN, by_call(results))
-        self.executor.close()
+        self._state.answer_open_calls(_NOT_RUN, by_call(results))
+        self._state.executor.close()
 
     async def aclose(self) -> None:
         """Like `close`, for async code."""
-        self._answer_open_calls(_NOT_RUN)
-        await self.executor.aclose()
-
-    def _fail(self, error: BaseException) -> None:
-        self._teller.stop_listening()
-        self._answer_open_calls(ended_text(error))
-        remember(error, self._transcript.history())
-        self._teller.executed(None, None, "error", self._usage)
-
-    def _answer_open_calls(self, text: str, given: Mapping[str, ToolReply] = _NO_REPLIES) -> None:
-        """Answer every open call: as given, as recorded when it ran, otherwise with `text`, recorded as not run."""
-        for call in self._transcript.open_calls():
-            asked = ToolCall(call.id, call.name, call.arguments)
-            reply = given.get(call.id)
-            if reply is not None:
-                reply = self.executor.answer_open(asked, given=reply)
-            elif call.id in self._left_open:  # by an earlier process: what happened to it is not ours to say
-                reply = self.executor.answer_open(asked, recalled=self.executor.recall(asked))
-            else:
-                reply = self.executor.decline(asked, text)
-                if reply.outcome == "expanded":  # which has its answer only now
-                    reply = reply._replace(text=text, is_error=False)
-            self._add_answer(reply)
-
-    def _response(self, turn: ModelTurn, output: Any, calls: tuple[OpenCall, ...] = ()) -> PromptResponse[OutputT]:
-        reason: StopReason = "tool_use" if calls else turn.stop_reason
-        history = self._transcript.history()
-        name = self._prompt.name
-        return PromptResponse(turn.text, output, reason, calls, self._usage, history, self._turns, name)
-
-    def _error(self, message: str, phase: str) -> PromptEvaluationError:
-        return PromptEvaluationError(message, prompt_name=self._prompt.name, phase=phase)
+        self._state.answer_open_calls(_NOT_RUN)
+        await self._state.executor.aclose()
 
 
 def _masked(failure: RequestFailed) -> str:
@@ -396,9 +276,168 @@ def _masked(failure: RequestFailed) -> str:
     return redact(str(failure)[:_MAX_ERROR_CHARS])
 
 
-def new_key(prompt_name: str) -> str:
-    """Under which an evaluation's usage is counted."""
-    return f"{prompt_name}#{uuid4().hex}"
+# The steps that reach outside: asking the model, running calls, waiting.
 
 
-__all__ = ["Evaluation", "LoopAdapter", "new_key"]
+@final
+class LiveSteps:
+    """Takes them in the thread of the caller, or in its event loop, as `waiting` says.
+
+    A seam: what records or replays a run stands between this and the evaluation. In a thread a request that has a
+    timeout runs in a worker, so that it can be given up on.
+    """
+
+    def __init__(self, adapter: AskedAdapter, executor: ToolExecutor, waiting: Waiting) -> None:
+        self._adapter = adapter
+        self._executor = executor
+        self._waiting = waiting
+
+    async def ask(self, request: ModelRequest) -> ModelTurn:
+        """Ask, for no longer than the request's timeout."""
+        adapter, is_async = self._adapter, self._waiting.in_loop
+        if request.timeout is None:
+            return await adapter.aask(request) if is_async else adapter.ask(request)
+        ask = adapter.aask if is_async else adapter.ask
+        try:
+            return await self._waiting.within(request.timeout, lambda: ask(request), is_async=is_async)
+        except OutOfTime:
+            raise RequestFailed("timeout", "the deadline passed while waiting for the model") from None
+
+    async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
+        """Run the calls of a turn."""
+        if self._waiting.in_loop:
+            return await self._executor.aexecute_all(calls, on_call=on_call, on_reply=on_reply)
+        return self._executor.execute_all(calls, on_call=on_call, on_reply=on_reply)
+
+    async def said(self, turn: ModelTurn) -> None:
+        """The model has said this; nothing to do without a record."""
+
+    async def finished(self, response: PromptResponse[Any]) -> None:
+        """The evaluation has this answer; the same."""
+
+    async def failed(self, error: BaseException) -> None:
+        """The evaluation ends with this error; the same."""
+
+    async def recall(self, call: ToolCall) -> ToolReply | None:
+        """What is known of a call of an earlier conversation."""
+        return await self._waiting.call(lambda: self._executor.recall(call))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait before a request is sent again."""
+        await self._waiting.sleep(seconds)
+
+    async def enter(self) -> None:
+        """Enter the prompt's resources."""
+        if self._waiting.in_loop:
+            await self._executor.__aenter__()
+        else:
+            self._executor.__enter__()
+
+    async def close(self) -> None:
+        """Leave them."""
+        if self._waiting.in_loop:
+            await self._executor.aclose()
+        else:
+            self._executor.close()
+
+
+# Call ids as they must be: there, short, and each of its own in the session, whatever the provider sent.
+
+
+@final
+class CallIds:
+    """Gives the calls of one conversation their ids.
+
+    An id belongs to one call of the session, so that its event is the only one with it and a call that was answered is
+    never run again. Local models and scripts number their calls anew in every turn or conversation; a call under an id
+    that is in the log, or in the conversation so far, therefore gets another one before anything sees it.
+    """
+
+    __slots__ = ("_earlier", "_seen")
+
+    def __init__(self, session: Session, history: Sequence[Message]) -> None:
+        self._earlier = _ids_in_log(session)
+        self._seen = {call.id for message in history if isinstance(message, ModelMessage) for call in message.calls}
+
+    def sound(self, turn: ModelTurn, number: int) -> ModelTurn:
+        """The turn with a proper id for every call, the same object when all were proper.
+
+        Of a call that came twice in the turn one is dropped, since it must not run twice; a missing or huge id is made
+        up. `native` is given the new ids; where ids do not tell its calls apart it is left out.
+        """
+        calls = turn.calls
+        if len(calls) == 1 and (made := self._mended(calls[0], number)) is calls[0]:  # most turns are like this
+            self._seen.add(made.id)
+            return turn
+        kept: list[CallMessage] = []
+        renamed: dict[str, str] = {}
+        for at, call in enumerate(calls):
+            if call.id in renamed and call in calls[:at] and call.id:
+                continue
+            made = self._mended(call, number)
+            renamed[call.id] = made.id
+            kept.append(made)
+            self._seen.add(made.id)
+        mended = tuple(kept)
+        if mended == calls:
+            return turn
+        native = _with_ids(turn.native, renamed) if len(renamed) == len(calls) and "" not in renamed else ()
+        return turn._replace(calls=mended, native=native)
+
+    def _mended(self, call: CallMessage, number: int) -> CallMessage:
+        call_id, name = call.id, call.name
+        if call_id and len(call_id) <= MAX_ID_CHARS and len(name) <= _MAX_NAME_CHARS and not self._is_used(call_id):
+            return call
+        if not call_id or len(call_id) > MAX_ID_CHARS:
+            call_id = f"call_{number}"
+        if self._is_used(call_id) or call_id != call.id:
+            call_id = self._free(call_id[:_MAX_STEM_CHARS])
+        return CallMessage(call_id, name[:_MAX_NAME_CHARS], call.arguments)
+
+    def _is_used(self, call_id: str) -> bool:
+        return call_id in self._seen or call_id in self._earlier
+
+    def _free(self, stem: str) -> str:
+        number = len(self._seen) + len(self._earlier) + 1
+        while self._is_used(f"{stem}_{number}"):
+            number += 1
+        return f"{stem}_{number}"
+
+
+def _with_ids(native: Any, renamed: Mapping[str, str]) -> Any:
+    """A provider's own form of a turn, with other ids for its calls."""
+    if isinstance(native, Mapping):
+        items = cast(Mapping[str, Any], native).items()
+        return {
+            key: renamed.get(value, value) if key in _ID_KEYS and isinstance(value, str) else _with_ids(value, renamed)
+            for key, value in items
+        }
+    if isinstance(native, tuple):
+        return tuple(_with_ids(item, renamed) for item in cast(Sequence[Any], native))
+    if isinstance(native, list):
+        return [_with_ids(item, renamed) for item in cast(Sequence[Any], native)]
+    return native
+
+
+_ID_KEYS = ("id", "call_id")
+_lock = Lock()
+_indexes: WeakTable[Session, CallCounts[set[str]]] = WeakTable()
+
+
+def _ids_in_log(session: Session) -> set[str]:
+    """The ids of all calls in the session's log, worked out once for each of them. Not to be changed."""
+    owner = root_of(session)
+    with _lock:
+        index = _indexes.get(owner)
+        if index is None:
+            index = CallCounts(set[str], _add)
+            _indexes.put(owner, index)
+    return index.ask(session, lambda ids: ids)
+
+
+def _add(ids: set[str], event: ToolInvoked) -> None:
+    if event.call_id is not None:
+        ids.add(event.call_id)
+
+
+__all__ = ["AskedAdapter", "Evaluation"]

@@ -1,4 +1,4 @@
-"""Who is told of an evaluation: the session's log and subscribers, and whoever watches its progress."""
+"""What an evaluation publishes: events to the session's log and subscribers, progress to `on_event`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .request import StopReason
 # How an evaluation's own events reach the session: the log, the reducers, the subscribers, in this order.
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
@@ -40,15 +40,15 @@ def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
         session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
     if isinstance(event, PromptExecuted) and event.output is not None:
         try:
-            session.route(event.output)
+            session.dispatch_value(event.output)
         except ReducerError as error:
             log_crash(logger, f"A reducer failed on the output of the prompt {event.prompt_name!r}", error, extra)
     session.dispatcher.dispatch(event)  # which logs what subscribers raise
 
 
 @final
-class Teller:
-    """Tells of one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
+class EvaluationEvents:
+    """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
 
     __slots__ = ("_broken", "_common", "_listening", "_session", "_started", "on_event", "streamed")
 
@@ -68,12 +68,12 @@ class Teller:
         self._broken = False
         self._listening: object = None
         self.on_event: OnEvent | None = None
-        self.streamed = False
+        self.streamed: bool = False
 
     # Progress.
 
     def tell(self, event: ProgressEvent) -> None:
-        """Tell whoever watches."""
+        """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
         if self.on_event is None:
             return
         try:

@@ -2,91 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args, get_origin
+from uuid import uuid4
 
-from ..budget import Budget, BudgetTracker, TokenUsage
-from ..deadlines import Deadline
-from ..errors import ResourcesClosedError
+from ..errors import NotResumableError, RecordError, ResourcesClosedError
 from ..prompt.prompt import Prompt
 from ..prompt.prompt_resources import Bindings, as_bindings
-from ..prompt.protocols import ProviderAdapterProtocol
 from ..prompt.section import Section
-from ..run_context import Heartbeat, RunContext
-from ..runtime.ledger import Ledger
+from ..prompt.tool_context import ProviderAdapterProtocol
+from ..run_context import RunContext
+from ..runtime.options import RunKeywords, RunOptions, options_from
+from ..runtime.record.files import FilesToKeep, World, checked_files
+from ..runtime.record.protocol import RunStore
+from ..runtime.record.rows import RunInfo
+from ..runtime.record.runs import RunRecord, request_text
+from ..serde import parse
 from ..session import Dispatcher, InProcessDispatcher, Session
 from .batch import Batch, refuse_in_event_loop
+from .response import PromptResponse
 from .result import LoopResult, ProgressTold, Retries
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
-OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 _logger = logging.getLogger(__name__)
 
 
-class LoopResponse(Protocol[OutputT_co]):
-    """What a request is answered with. `PromptResponse` is the implementation."""
-
-    @property
-    def text(self) -> str:
-        """What the model said last."""
-        ...
-
-    @property
-    def output(self) -> OutputT_co:
-        """The text parsed into the prompt's output type; None where the prompt declares none."""
-        ...
-
-    @property
-    def stop_reason(self) -> str:
-        """Why it stopped."""
-        ...
-
-    @property
-    def usage(self) -> TokenUsage:
-        """The tokens of all turns together."""
-        ...
-
-    @property
-    def turns(self) -> int:
-        """How often the model was asked."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MainLoopConfig:
+class MainLoopConfig(RunOptions):
     """What holds for all requests of a loop, unless one says otherwise.
+
+    A `deadline` is a moment for all requests, or a `timedelta` that each has for itself; the `budget` is what each
+    request may spend, the `budget_tracker` counts all of them together, and the `effect_ledger` remembers what
+    idempotent tools did over requests and restarts. See `RunOptions` for the others.
 
     Attributes:
         resources: what tools need, by type: instances, which stay their owner's, or `Binding`s, which are built when
             first asked for and closed with the request. They count before the template's own; what `prepare` bound to
             its prompt counts before them.
-        deadline: a moment for all requests, or a `timedelta` that each has for itself.
-        budget: the tokens each request may spend.
-        budget_tracker: counts the tokens of all requests together.
-        effect_ledger: remembers what idempotent tools did, over requests and restarts; it stays its owner's.
-        heartbeat: beats before every question to the model and after every call.
-        on_event: is told of the progress of every request; see `weakincentives.runtime.progress`.
+        runs: where runs are recorded; its owner closes it. A run that was interrupted goes on where it was.
+        record_types: the classes of values in sessions that neither a slice nor a tool names.
+        resumable: False for runs that are to be looked at and not gone on with: values that could not be read back are
+            then recorded as their JSON view instead of being refused.
+        record_files: which files a record keeps with their content: "changed", those that calls change; "read", also
+            those that handlers read; "all", also all that are there when a run begins.
     """
 
     resources: Bindings | None = None
-    deadline: Deadline | timedelta | None = None
-    budget: Budget | None = None
-    budget_tracker: BudgetTracker | None = None
-    effect_ledger: Ledger | None = None
-    heartbeat: Heartbeat | None = None
-    on_event: Callable[[Any], object] | None = None
+    runs: RunStore | None = None
+    record_types: tuple[type[Any], ...] = ()
+    resumable: bool = True
+    record_files: FilesToKeep = "changed"
 
     def __post_init__(self) -> None:
+        RunOptions.__post_init__(self)  # zero-argument super() fails in slotted dataclasses on Python 3.11
         as_bindings(self.resources)
-        if isinstance(self.deadline, timedelta) and self.deadline <= timedelta(0):
-            raise ValueError(f"MainLoopConfig deadline= leaves no time: {self.deadline}.")
+        checked_files("record_files", self.record_files)
 
 
 class _Prepared(NamedTuple):
@@ -94,7 +71,7 @@ class _Prepared(NamedTuple):
 
     prompt: Prompt[Any]
     session: Session
-    options: dict[str, Any]
+    options: RunKeywords
 
 
 class MainLoop(ABC, Generic[RequestT, OutputT]):
@@ -133,7 +110,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             raise TypeError(f"config= takes a MainLoopConfig, got {type(cast(object, config)).__name__}.")
         self.adapter = adapter
         self.bus: Dispatcher = InProcessDispatcher() if bus is None else bus
-        self.config = MainLoopConfig() if config is None else config
+        self.config: MainLoopConfig = MainLoopConfig() if config is None else config
         self._listening = bus is not None
 
     @abstractmethod
@@ -145,20 +122,21 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         request: RequestT,
         *,
         resources: Bindings | None = None,
-        deadline: Deadline | timedelta | None = None,
-        budget: Budget | None = None,
-        run_context: RunContext | None = None,
-        on_event: Callable[[Any], object] | None = None,
-    ) -> tuple[LoopResponse[OutputT], Session]:
+        run_id: str | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> tuple[PromptResponse[OutputT], Session]:
         """Answer one request; the session holds what came of it.
 
-        `resources` are merged over the config's and the prompt's; `deadline`, `budget` and `on_event` stand in place
-        of the config's. Raises what `prepare` raises and what the adapter's `evaluate` does: every call is answered and
-        recorded by then, and what was built is closed.
+        `resources` are merged over the config's and the prompt's; each of the other options (see `RunOptions`) stands
+        in place of the config's. Raises what `prepare` raises and what the adapter's `evaluate` does: every call is
+        answered and recorded by then, and what was built is closed.
+
+        With `runs` in the config, `run_id` names the run, or one is made up (`response.run_id`). A run that was
+        interrupted goes on where it was; one that has ended gives its recorded answer, or raises its recorded error,
+        and nothing is asked or run. `RunBusyError` while another process has it, `RunConflictError` when the id belongs
+        to another request.
         """
-        prepared = self._prepare(
-            request, resources=resources, deadline=deadline, budget=budget, run_context=run_context, on_event=on_event
-        )
+        prepared = self._prepare(request, resources, self._run_options("execute", options), run_id)
         return self._evaluate(prepared), prepared.session
 
     async def aexecute(
@@ -166,15 +144,67 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         request: RequestT,
         *,
         resources: Bindings | None = None,
-        deadline: Deadline | timedelta | None = None,
-        budget: Budget | None = None,
-        run_context: RunContext | None = None,
-        on_event: Callable[[Any], object] | None = None,
-    ) -> tuple[LoopResponse[OutputT], Session]:
+        run_id: str | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> tuple[PromptResponse[OutputT], Session]:
         """Like `execute`, for async code. Cancelling it undoes the call that runs and answers all others."""
-        prepared = self._prepare(
-            request, resources=resources, deadline=deadline, budget=budget, run_context=run_context, on_event=on_event
-        )
+        prepared = self._prepare(request, resources, self._run_options("aexecute", options), run_id)
+        return await self._aevaluate(prepared), prepared.session
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        request: RequestT | None = None,
+        resources: Bindings | None = None,
+        world: World = "check",
+        retry: bool = False,
+        accept_unrecorded: Iterable[str] = (),
+        accept_changed: Iterable[str] = (),
+        **options: Unpack[RunKeywords],
+    ) -> tuple[PromptResponse[OutputT], Session]:
+        """Go on with a run of the config's store, with the request that it was begun with.
+
+        Args:
+            run_id: which run.
+            request: the request, for a loop whose request could not be recorded or has a type that is not declared:
+                `class Desk(MainLoop[Ticket, str])` declares it.
+            resources: as in `execute`; pass what the run was begun with.
+            world: what to do about files that another program changed since: "check" refuses with `WorldChangedError`,
+                "keep" goes on with them as they are, "restore" writes what is on record over them.
+            retry: go on with a run that failed; without it, its recorded error is raised again.
+            accept_unrecorded: the classes of resources whose state was not recorded and may have another now.
+            accept_changed: the names of tools that were changed or removed, and whose recorded calls need not be read.
+
+        Raises `RecordError` for an unknown run, `RunFormatError` when tools were changed so that they cannot read the
+        recorded calls, `NotResumableError` for a run that is not over and was recorded with `resumable=False`, or by an
+        adapter that cannot go on with runs; otherwise as `execute`.
+        """
+        prepared = self._prepare_again(
+            self._store().info(run_id), run_id, request, resources, self._run_options("resume", options),
+            world=world, retry=retry,
+            accept_unrecorded=tuple(accept_unrecorded), accept_changed=tuple(accept_changed),
+        )  # fmt: skip
+        return self._evaluate(prepared), prepared.session
+
+    async def aresume(
+        self,
+        run_id: str,
+        *,
+        request: RequestT | None = None,
+        resources: Bindings | None = None,
+        world: World = "check",
+        retry: bool = False,
+        accept_unrecorded: Iterable[str] = (),
+        accept_changed: Iterable[str] = (),
+        **options: Unpack[RunKeywords],
+    ) -> tuple[PromptResponse[OutputT], Session]:
+        """Like `resume`, for async code."""
+        info = await asyncio.to_thread(self._store().info, run_id)
+        prepared = self._prepare_again(
+            info, run_id, request, resources, self._run_options("aresume", options), world=world, retry=retry,
+            accept_unrecorded=tuple(accept_unrecorded), accept_changed=tuple(accept_changed),
+        )  # fmt: skip
         return await self._aevaluate(prepared), prepared.session
 
     def run(
@@ -185,7 +215,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         progress: ProgressTold | bool | None = None,
         retries: Retries | None = None,
         max_requests: int | None = None,
-    ) -> list[LoopResult[RequestT, LoopResponse[OutputT]]]:
+        run_id: Callable[[RequestT], str] | None = None,
+    ) -> list[LoopResult[RequestT, PromptResponse[OutputT]]]:
         """Answer many requests, up to `concurrency` at a time; the results are in the order of the requests.
 
         A request that fails has its error in its result and stops no other; `retries` says which are tried again.
@@ -196,11 +227,15 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         length is not known may give `max_requests`, by default 100,000; then `EndlessRequestsError` is raised, with
         the results so far. `stream_results` has no such limit.
 
+        With `runs` in the config, `run_id` gives each request the id of its run, as in `execute`: a batch that was
+        killed and is run again goes on with those that were interrupted, gives the recorded answers of those that have
+        ended, and begins the others. `TypeError` when the config has no `runs`.
+
         Ctrl-C undoes every call that is running, answers all that are open, and passes on. With a concurrency above 1
         the requests share an event loop in this thread, and plain handlers run in threads of their own, so that they
         overlap and can be given up on (unless their tool says `blocking=False`).
         """
-        return self._batch(requests, concurrency, progress, retries).collect(max_requests)
+        return self._batch(requests, concurrency, progress, retries, run_id).collect(max_requests)
 
     async def arun(
         self,
@@ -210,9 +245,10 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         progress: ProgressTold | bool | None = None,
         retries: Retries | None = None,
         max_requests: int | None = None,
-    ) -> list[LoopResult[RequestT, LoopResponse[OutputT]]]:
+        run_id: Callable[[RequestT], str] | None = None,
+    ) -> list[LoopResult[RequestT, PromptResponse[OutputT]]]:
         """Like `run`, for async code. Cancelling it cancels the requests that are running."""
-        return await self._batch(requests, concurrency, progress, retries).acollect(max_requests)
+        return await self._batch(requests, concurrency, progress, retries, run_id).acollect(max_requests)
 
     def stream_results(
         self,
@@ -221,7 +257,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         concurrency: int = 1,
         progress: ProgressTold | bool | None = False,
         retries: Retries | None = None,
-    ) -> Generator[LoopResult[RequestT, LoopResponse[OutputT]], None, None]:
+        run_id: Callable[[RequestT], str] | None = None,
+    ) -> Generator[LoopResult[RequestT, PromptResponse[OutputT]], None, None]:
         """Answer many requests and give each result as soon as it is there; nothing is kept.
 
         The requests may be endless: one is taken when there is room, and those that are over and not yet taken from
@@ -233,7 +270,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         Closing the generator, leaving a `for` loop that is its only owner, and Ctrl-C cancel what is running: every
         such call is undone and recorded.
         """
-        batch = self._batch(requests, concurrency, progress, retries)
+        batch = self._batch(requests, concurrency, progress, retries, run_id)
         if concurrency == 1:
             return batch.in_order()
         refuse_in_event_loop("stream_results()", "async for result in loop.astream_results(...)")
@@ -246,13 +283,14 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         concurrency: int = 8,
         progress: ProgressTold | bool | None = False,
         retries: Retries | None = None,
-    ) -> AsyncGenerator[LoopResult[RequestT, LoopResponse[OutputT]], None]:
+        run_id: Callable[[RequestT], str] | None = None,
+    ) -> AsyncGenerator[LoopResult[RequestT, PromptResponse[OutputT]], None]:
         """Like `stream_results`, for async code: `async for result in loop.astream_results(...)`.
 
         The requests share the event loop that runs. Use `contextlib.aclosing` where the loop may be left early: an
         asynchronous generator that is only dropped is closed some time later.
         """
-        return self._batch(requests, concurrency, progress, retries).as_they_come()
+        return self._batch(requests, concurrency, progress, retries, run_id).as_they_come()
 
     # Inside.
 
@@ -262,29 +300,39 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         concurrency: int,
         progress: ProgressTold | bool | None,
         retries: Retries | None,
-    ) -> Batch[RequestT, LoopResponse[OutputT]]:
-        return Batch(self._answer, self._aanswer, requests, concurrency, progress, retries)
+        run_id: Callable[[RequestT], str] | None,
+    ) -> Batch[RequestT, PromptResponse[OutputT]]:
+        if run_id is not None:
+            self._store()
 
-    def _answer(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> None:
-        result.response = self._evaluate(self._prepare_for(result))
+        def answer(result: LoopResult[RequestT, PromptResponse[OutputT]]) -> None:
+            result.response = self._evaluate(self._prepare_for(result, run_id))
 
-    async def _aanswer(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> None:
-        result.response = await self._aevaluate(self._prepare_for(result))
+        async def aanswer(result: LoopResult[RequestT, PromptResponse[OutputT]]) -> None:
+            result.response = await self._aevaluate(self._prepare_for(result, run_id))
 
-    def _prepare_for(self, result: LoopResult[RequestT, LoopResponse[OutputT]]) -> _Prepared:
+        return Batch(answer, aanswer, requests, concurrency, progress, retries)
+
+    def _prepare_for(
+        self, result: LoopResult[RequestT, PromptResponse[OutputT]], run_id: Callable[[RequestT], str] | None
+    ) -> _Prepared:
         """One attempt at a request of a batch; its ids are known before `prepare`, which may fail."""
-        prepared = self._prepare(result.request, run_context=result.run_context)
+        run_options = RunOptions(run_context=result.run_context)
+        name = None if run_id is None else run_id(result.request)
+        prepared = self._prepare(result.request, None, run_options, name)
+        if name is not None and result.attempts > 1:  # the attempt before may be on record: go on where it failed
+            prepared.options["record"] = replace(self._record(result.request, name), retry=True)
         result.session = prepared.session
         result.run_context = replace(result.run_context, session_id=prepared.session.session_id)
         prepared.options["run_context"] = result.run_context
         return prepared
 
-    def _evaluate(self, prepared: _Prepared) -> LoopResponse[OutputT]:
+    def _evaluate(self, prepared: _Prepared) -> PromptResponse[OutputT]:
         prompt, session, options = prepared
         with prompt.resources:
             return self.adapter.evaluate(prompt, session, **options)
 
-    async def _aevaluate(self, prepared: _Prepared) -> LoopResponse[OutputT]:
+    async def _aevaluate(self, prepared: _Prepared) -> PromptResponse[OutputT]:
         prompt, session, options = prepared
         evaluate = getattr(self.adapter, "aevaluate", None)
         if evaluate is None:
@@ -292,30 +340,66 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         async with prompt.resources:
             return await evaluate(prompt, session, **options)
 
+    def _run_options(self, function: str, keywords: RunKeywords) -> RunOptions:
+        name = f"{type(self).__name__}.{function}"
+        return options_from(RunOptions, keywords, function=name, others=("resources", "run_id"))
+
     def _prepare(
         self,
         request: RequestT,
-        *,
-        resources: Bindings | None = None,
-        deadline: Deadline | timedelta | None = None,
-        budget: Budget | None = None,
-        run_context: RunContext | None = None,
-        on_event: Callable[[Any], object] | None = None,
+        resources: Bindings | None,
+        options: RunOptions,
+        run_id: str | None,
     ) -> _Prepared:
         prompt, session = self._checked(self.prepare(request))
-        config = self.config
-        deadline = config.deadline if deadline is None else deadline
-        options: dict[str, Any] = {
-            "deadline": Deadline.after(deadline) if isinstance(deadline, timedelta) else deadline,
-            "budget": config.budget if budget is None else budget,
-            "budget_tracker": config.budget_tracker,
-            "effect_ledger": config.effect_ledger,
-            "heartbeat": config.heartbeat,
-            "run_context": RunContext(session_id=session.session_id) if run_context is None else run_context,
-            "on_event": config.on_event if on_event is None else on_event,
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        return _Prepared(_with_resources(prompt, config.resources, resources), session, given)
+        keywords = options.over(self.config).keywords()  # from here on a request's own time runs
+        if "run_context" not in keywords:
+            keywords["run_context"] = RunContext(session_id=session.session_id)
+        if run_id is not None or self.config.runs is not None:
+            keywords["record"] = self._record(request, run_id)
+        return _Prepared(_with_resources(prompt, self.config.resources, resources), session, keywords)
+
+    # Records.
+
+    def _prepare_again(
+        self, info: RunInfo | None, run_id: str, request: RequestT | None, resources: Bindings | None,
+        options: RunOptions, **how: Any,
+    ) -> _Prepared:  # fmt: skip
+        """Ready to go on with a run; `how` are fields of `RunRecord`."""
+        if info is None:
+            raise RecordError(f"There is no run {run_id!r} in this store.")
+        asked = self._recorded_request(info) if request is None else request
+        prepared = self._prepare(asked, resources, options, run_id)
+        prepared.options["record"] = replace(self._record(asked, run_id), **how)
+        return prepared
+
+    def _store(self) -> RunStore:
+        if self.config.runs is None:
+            raise TypeError(f"{type(self).__name__} has no store for runs: pass MainLoopConfig(runs=...).")
+        return self.config.runs
+
+    def _record(self, request: RequestT, run_id: str | None) -> RunRecord:
+        text, digest = request_text(request)
+        return RunRecord(
+            self._store(),
+            uuid4().hex if run_id is None else run_id,
+            type(self).__name__,
+            text,
+            digest,
+            self.config.record_types,
+            resumable=self.config.resumable,
+            files=self.config.record_files,
+        )
+
+    def _recorded_request(self, info: RunInfo) -> RequestT:
+        declared = _request_type(type(self))
+        if info.request is None or declared is None:
+            raise NotResumableError(
+                f"The request of the run {info.run_id!r} cannot be read back: "
+                + ("it has no JSON form. " if info.request is None else f"{type(self).__name__} declares no type. ")
+                + "Pass it: loop.resume(run_id, request=...)."
+            )
+        return parse(declared, info.request)
 
     def _checked(self, prepared: object) -> tuple[Prompt[Any], Session]:
         pair = _as_pair(prepared)
@@ -330,6 +414,16 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
                 type(self).__name__,
             )
         return cast("Prompt[Any]", pair[0]), session
+
+
+def _request_type(cls: type[Any]) -> Any:
+    """What `class Desk(MainLoop[Ticket, str])` declares as its request; None when it declares none."""
+    for base in cls.__mro__:
+        for declared in getattr(base, "__orig_bases__", ()):
+            if get_origin(declared) is MainLoop:
+                request = get_args(declared)[0]
+                return None if request is Any or isinstance(request, TypeVar) else request
+    return None
 
 
 def _with_resources(prompt: Prompt[Any], config: Bindings | None, request: Bindings | None) -> Prompt[Any]:
@@ -365,4 +459,4 @@ def _shape(value: Any) -> str:
     return type(value).__name__
 
 
-__all__ = ["LoopResponse", "MainLoop", "MainLoopConfig"]
+__all__ = ["MainLoop", "MainLoopConfig"]

@@ -73,10 +73,11 @@ class Retries:
 
     An attempt begins with `prepare`, so with a new session, and keeps the request id; calls that succeeded in an
     earlier one are made again, unless an effect ledger remembers them under a key that is the same in both sessions.
+    Where `run_id=` names the runs of a batch, an attempt goes on where the one before failed instead.
 
     Attributes:
         prepare: `prepare` raised.
-        request: the model could not be asked, after the adapter's own attempts.
+        request: the request to the model failed, after the adapter's own attempts.
         response: it did not give an answer that could be used.
         tool: a tool ended the evaluation.
         budget: the tokens were used up.
@@ -155,7 +156,7 @@ ProgressTold = Callable[[LoopProgress], object]
 
 @final
 class ProgressCounter:
-    """Counts the requests of a run and tells whoever wants to know. Used from one thread."""
+    """Counts the requests of a run and reports its progress. Used from one thread."""
 
     def __init__(self, requests: object, progress: ProgressTold | bool | None) -> None:
         self._total = length_hint(requests, 0) or None if not isinstance(requests, Iterator) else None

@@ -4,127 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
 
-from .placeholders import is_label
+from .judgement import (
+    KEY_OWNERS,
+    Strength,
+    is_label,
+    is_passphrase,
+    is_password,
+    is_reference,
+    is_token,
+    strength_of,
+)
 from .prefixes import Span
-
-# Whether what stands behind a name is a credential, or a type, a reference, a number, a word.
-
-
-_NEVER = frozenset(
-    {
-        "none", "null", "nil", "true", "false", "str", "string", "int", "bytes", "secretstr", "optional", "any",
-        "undefined", "required", "redacted", "masked", "hidden", "removed", "empty", "missing", "yes", "no",
-        "on", "off", "text", "varchar", "char", "changeme", "xxx", "value", "object", "password", "passwd",
-        "pass", "pwd", "token", "secret", "key", "apikey", "api_key", "your_password", "your-password",
-        "expired", "invalid", "incorrect", "wrong",
-    }
-)  # fmt: skip
-# Every pattern reads a value once: runs are possessive, and no two parts of a pattern can share a character.
-_REFERENCE = re.compile(
-    r"\$[A-Za-z_{(]|%[sr(]|%\w++%$|[*.xX•?]++$|<|\{|(?i:\[masked\]|\[redacted\])|!|@\w++@$|#\{|\(|="
-    r"|(?:~|\.{1,2})?/[\w.-]*+(?:/[\w.@-]*+)*+$|[A-Za-z]:\\|(?:https?|file|vault|secret|arn|op|ref)[:+]"  # paths
-    r"|[A-Z]++(?:_[A-Z0-9]++)++$"  # the name of a variable
-)
-_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++$")
-_LETTERS = re.compile(r"[A-Za-z_-]++:?$", re.IGNORECASE)
-_SLUG_NAME = re.compile(
-    r"(?:pass(?:word|wd|phrase)?+|pwd|token|secret|key|credentials?+|auth)(?:[_-]|:?$)", re.IGNORECASE
-)
-_NAME_ENDS = (
-    "pass", "password", "passwd", "passphrase", "pwd", "token", "secret", "key", "credential", "credentials", "auth"
-)  # fmt: skip
-_NUMBER = re.compile(r"[-+]?[\d_,.]++%?[a-z]?$")
-# No word has twenty letters.
-_SLUG = re.compile(r"[a-z]{1,19}+(?:[-_.:/](?:[a-z]{1,19}+|\d{1,4}+(?![a-z0-9]))|\d{1,4}+(?![a-z0-9]))*+[-_.:/]?+$")
-_DIGIT = re.compile(r"[0-9]")
-_LETTER = re.compile(r"[^\W\d_]")
-_TOKEN_CHARS = re.compile(r"[\w.~+/=:%!@#$^*?&-]++$", re.ASCII)
-_QUOTED_CHARS = re.compile(r"[!-~]++$")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]{2,}+=(?![=\s]|$)")
-_WORDS = re.compile(r"[\w'-]{2,20}+(?: [\w'-]{1,20}+){1,11}+$")
-_MESSAGE = frozenset(
-    {
-        "secret", "secrets", "token", "key", "keys", "password", "value", "invalid", "missing", "required", "must",
-        "no", "is", "are", "was", "your", "enter", "here", "for", "of", "bad", "wrong", "incorrect", "expired",
-        "unknown", "not",
-    }
-)  # fmt: skip
-"""Words of messages and labels."""
-_TURN = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
-_MIXED = 6
-"""How often capitals and small letters must meet in a token without digits, as they do in random text."""
-
-
-_LEAST = {(False, False): 3, (False, True): 6, (True, False): 2, (True, True): 4}
-"""How long a password of letters and digits is at least, by whether it stands in quotes, and in prose."""
-
-
-def _is_reference(value: str, *, digit: bool) -> bool:
-    if value.isalpha() and value.isascii():
-        lower = value.lower()
-        return lower in _NEVER or lower.endswith(_NAME_ENDS) or not lower.strip("x")
-    if _REFERENCE.match(value):
-        return True
-    if digit:
-        return False  # the words below have none
-    return value.lower().strip(".,:;") in _NEVER or bool(_LETTERS.match(value) and _SLUG_NAME.search(value))
-
-
-def is_password(value: str, *, sign: str, quoted: bool = False) -> bool:
-    """Whether it is one, behind a name that says password.
-
-    `sign` is what stands between: `=`, `:`, `flag` (a command line), `prose`.
-    """
-    if value.isalnum() and value[0].isalpha() and value.isascii() and not value.isalpha():
-        return len(value) >= _LEAST[quoted, sign == "prose"]  # as below, for what is seen most
-    digit = bool(_DIGIT.search(value))
-    if quoted:
-        if len(value) < (4 if sign == "prose" else 2) or value[0] in ",;)]}+ " or _is_reference(value, digit=digit):
-            return False
-        return sign != "prose" or digit
-    certain = sign in ("=", "flag")
-    if len(value) < 3 or not (digit or certain) or _is_reference(value, digit=digit):
-        return False
-    if not value[0].isalpha() and _NUMBER.match(value):
-        return certain and value.isdigit() and len(value) >= 6
-    if certain:
-        return digit or "." not in value or not _ATTRIBUTE.match(value)
-    return bool(_LETTER.search(value)) and (sign == ":" or len(value) >= 6)
-
-
-def is_token(value: str, *, quoted: bool, sign: str = "=") -> bool:
-    """Whether it is one, behind a name that says token, secret, key or the like: long, and like nothing else."""
-    if len(value) < (16 if sign == "prose" else 8 if quoted else 12):
-        return False
-    digit = bool(_DIGIT.search(value))
-    if digit:
-        if not _LETTER.search(value):
-            return False
-    elif value.islower() or len(value) < 16 or len(_TURN.findall(value)) < _MIXED:
-        return False
-    if not (_QUOTED_CHARS if quoted and len(value) >= 32 else _TOKEN_CHARS).match(value):
-        return False
-    return not (
-        _is_reference(value, digit=digit)
-        or _NUMBER.match(value)
-        or _SLUG.match(value)
-        or _ATTRIBUTE.match(value)
-        or _ASSIGNMENT.match(value)
-        or ("..." in value and len(value) < 24)  # its ends are shown
-    )
-
-
-def is_passphrase(value: str, *, least: int) -> bool:
-    """Whether it is one of at least so many words, behind a name that says secret or key: words, but no sentence."""
-    if value.count(" ") < least - 1 or not _WORDS.match(value):
-        return False
-    return _MESSAGE.isdisjoint(value.lower().split(" "))
-
-
-Strength = Literal["password", "token", "header", "key", "none"]
-"""What a name promises; `key` is one that stands alone and is a token only behind certain words."""
 
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _MAX_NAME = 60
@@ -133,39 +24,7 @@ _OPENING = ('"', "'")
 _MAX_KEPT = 1024
 """How many verdicts about names one pass keeps: most texts repeat the same few."""
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-
-_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passwort", "passcode", "kennwort", "pwd", "pw", "psk")
-_PASS_WORDS = frozenset(
-    {
-        "pass", "dbpass", "storepass", "keypass", "userpass", "rootpass", "sshpass", "ftppass", "mailpass",
-        "smtppass", "pgpass", "adminpass",
-    }
-)  # fmt: skip
-_TOKEN_WORDS = frozenset(
-    {
-        "token", "secret", "secrets", "credential", "credentials", "creds", "auth", "sig", "signature",
-        "authtoken", "accesstoken", "clientsecret", "oauth", "apikey", "accesskey", "secretkey", "privatekey",
-        "accountkey", "sharedkey", "signingkey", "csrftoken", "verifier", "apisecret",
-    }
-)  # fmt: skip
-_KEY_OWNERS = frozenset(
-    {
-        "api", "access", "account", "private", "signing", "secret", "encryption", "encrypt", "decryption",
-        "shared", "master", "storage", "subscription", "service", "auth", "hmac", "aes", "client", "consumer",
-        "app", "application", "webhook", "session", "jwt", "admin", "deploy", "server", "license", "sas",
-        "host", "function", "ssh", "gpg", "ingest", "preshared",
-    }
-)  # fmt: skip
-_PAGES = frozenset({"page", "next", "previous", "continuation", "continue", "cursor", "pagination", "sync", "resume"})
-"""A token behind one of these names a place in a list."""
-_TAILS = frozenset(
-    {
-        "id", "value", "bytes", "base64", "b64", "hex", "raw", "plain", "prod", "live", "test", "dev", "primary",
-        "secondary", "current", "new", "old", "base", "data", "pem",
-    }
-)  # fmt: skip
-
+_DIGIT = re.compile(r"[0-9]")
 # Runs of characters are possessive and bounded, as everywhere here.
 _SCHEME = r"(?i:bearer|basic|token|apikey|negotiate|key)[ \t]{1,8}+"
 _BARE_CHARS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
@@ -173,7 +32,11 @@ _BACKSLASH = r"\\(?![rnt\"'])"
 _BARE_RUN = rf"(?:{_BACKSLASH})?+{_BARE_CHARS}{{1,64}}+(?:{_BACKSLASH}{_BARE_CHARS}{{0,32}}+){{0,4}}+"
 _QUOTE = r"(?:[bBrRuUfFnN]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}(?:\"{3}|'{3}|[\"'`]))"
 
-_NAME = r"(?:pass|pw|psk|secret|token|key|credential|sig|auth|kennwort|verifier)[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
+MARKS: tuple[str, ...] = (
+    *("pass", "pw", "psk", "secret", "token", "key", "credential", "sig", "auth", "kennwort", "verifier"),
+)
+"""A text without any of these, in small letters, holds no such credential."""
+_NAME = rf"(?:{'|'.join(MARKS)})[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
 _FOLLOWING = r"(?=[=:% \t\r\n\f\v\xa0\"'`\\\]>])(?!(?s:.{1,2}?)\[masked\])"
 _OF = r"(?P<of>\s{1,4}+(?:(?:is|was) )?(?:(?:generated|created|set) )?(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
 _ITEM = r"(?:\[\s{0,40}+)?(?:string\(\d{1,5}\) (?=\"))?+(?P<behind>)"  # PHP's var_dump
@@ -245,29 +108,6 @@ def spans(text: str, lower: str, _absent: set[str]) -> Iterator[Span]:
                 masked = found[1]
 
 
-def strength_of(name: str) -> Strength:
-    """What a name promises, by its last word; the words after it in `_TAILS` and numbers do not count."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    if words[-1:] == ["id"] and words[-2:-1] in (["key"], ["token"]) and words[0] not in ("access", "private", "aws"):
-        return "none"  # which key it is, not the key
-    while len(words) > 1 and (words[-1] in _TAILS or words[-1].isdigit()):
-        words.pop()
-    if not words:
-        return "none"
-    last = words[-1]
-    if "public key" in " ".join(words) or (last == "token" and words[-2:-1] and words[-2] in _PAGES):
-        return "none"
-    if last.endswith(_PASSWORD_ENDS) or last in _PASS_WORDS:
-        return "password"
-    if last == "authorization":
-        return "header"
-    if last in _TOKEN_WORDS or last.endswith(("secret", "apikey", "authtoken")):
-        return "token"
-    if last == "key":
-        return "key" if len(words) == 1 else "token" if words[-2] in _KEY_OWNERS else "none"
-    return "none"
-
-
 class _Reader:
     """Reads the values behind the names of one text, in their order; lives for one pass over it."""
 
@@ -320,7 +160,7 @@ class _Reader:
     def _is_owned_key(self, begin: int) -> bool:
         """Whether `key` alone is a credential's name by what stands before it: `&key=`, `the API key is`."""
         before = self._text[max(0, begin - 12) : begin]
-        return before.endswith(("?", "&")) or before.rstrip(" ").rpartition(" ")[2].lower() in _KEY_OWNERS
+        return before.endswith(("?", "&")) or before.rstrip(" ").rpartition(" ")[2].lower() in KEY_OWNERS
 
     def _value(self, begin: int, strength: Strength, named: re.Match[str]) -> Span | None:
         """The value behind a name without a sign."""
@@ -420,7 +260,7 @@ class _Reader:
         is_last = _LINE_END.match(text, first + len(value)) or (assigned["of"] and following.isspace())
         if not is_last or not (is_variable or assigned["of"] or self._has_line(begin)):
             return None
-        is_code = _CODE.search(run.group()) or (chunk and _is_reference(chunk, digit=False))
+        is_code = _CODE.search(run.group()) or (chunk and is_reference(chunk, digit=False))
         is_whole = not is_code and (chunk or value[-1:].isalnum()) and is_password(value, sign=kind)
         return (first, first + len(value)) if is_whole else None
 

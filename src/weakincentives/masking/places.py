@@ -1,4 +1,4 @@
-"""Credentials that are recognised by where they stand: key blocks, URLs, headers, cookies, command lines."""
+"""Credentials that are recognised by where they stand: key blocks, URLs, headers, cookies, command lines, reports."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import base64
 import binascii
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from .placeholders import is_placeholder_login
+from .judgement import is_password, is_placeholder_login, strength_of
 from .prefixes import Span
 
 _URL_END = re.compile(r"[^\s\"'<>`\\]{0,1024}+")
@@ -91,16 +91,17 @@ _STATEMENTS = tuple(
 
 def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
     """Where such credentials stand. `lower` is the same text in small letters, position by position."""
+    for marks, rule in _RULES:
+        for mark in marks:
+            if mark in lower:
+                yield from rule(text, lower, absent)
+                break
+
+
+def _keys(text: str) -> Iterator[Span]:
     yield from _blocks(text, "-----BEGIN ", "-----END ", "-----")
     yield from _blocks(text, "---- BEGIN SSH2 ", "---- END ", "----")
     yield from _ends(text)
-    yield from _putty(text)
-    yield from _urls(text)
-    yield from _broken_urls(text, lower)
-    yield from _cookies(text, lower)
-    yield from _schemes(text, lower)
-    yield from _flags(text, lower, absent)
-    yield from _statements(text, lower)
 
 
 def _blocks(text: str, begin: str, end: str, dashes: str) -> Iterator[Span]:
@@ -279,4 +280,87 @@ def _statements(text: str, lower: str) -> Iterator[Span]:
             at = lower.find(literal, at + len(literal))
 
 
-__all__ = ["spans"]
+# Reports of values that were refused: the name stands in one place, the value in another.
+
+
+_REPORTED = r"[bBrRuU]{0,2}(?P<quote>\\{0,4}[\"'])(?P<value>[^\r\n\"']{2,1024}?)(?P=quote)"
+_REPORTED_VALUE = re.compile(rf"{_REPORTED}|(?P<number>\d{{4,64}}+)(?=[,\]])")
+_LOCATION = re.compile(r"\\{0,4}[\"']\s{0,4}+:\s{0,4}+[\[(]([^\])\r\n]{1,200}+)[\])]")
+_INPUT = re.compile(
+    rf"\\{{0,4}}[\"']input\\{{0,4}}[\"']\s{{0,4}}+:\s{{0,4}}+(?:{_REPORTED}|(?P<number>\d{{4,64}}+)(?=[,}}]))"
+)
+_REJECTED = re.compile(
+    r"\\{0,4}[\"']([\w.\[\]]{1,80}+)\\{0,4}[\"']: rejected value \[(?!\[masked\])(?P<value>[^\]\r\n]{2,1024}+)\]"
+)
+_NEAR = 600
+
+
+def _below_fields(text: str) -> Iterator[Span]:
+    """The text of pydantic: a line with the field, and below it `[type=..., input_value='...', input_type=str]`."""
+    mark = "input_value="
+    at = text.find(mark)
+    while at >= 0:
+        found = _REPORTED_VALUE.match(text, at + len(mark))
+        if found:
+            first = max(0, at - _NEAR)
+            field, line, _ = text[first:at].rpartition("\n")
+            if line and _names_secret(field.rpartition("\n")[2]):
+                yield from _reported(found)
+        at = text.find(mark, at + len(mark))
+
+
+def _at_locations(text: str) -> Iterator[Span]:
+    """The same as JSON or a dict: `"loc": ["body", "password"], "msg": "...", "input": "..."`."""
+    at = text.find("loc")
+    while at >= 0:
+        end = at + 3
+        location = _LOCATION.match(text, end)
+        if location and _names_secret(location[1].rstrip(", ").rpartition(",")[2]):
+            following = text.find("loc", location.end(), location.end() + _NEAR)
+            until = location.end() + _NEAR if following < 0 else following
+            found = _INPUT.search(text, location.end(), until)
+            if found:
+                yield from _reported(found)
+                end = found.end()
+        at = text.find("loc", end)
+
+
+def _rejected(text: str) -> Iterator[Span]:
+    """Spring's text: `Field error in object 'user' on field 'password': rejected value [...]`."""
+    mark = "on field "
+    at = text.find(mark)
+    while at >= 0:
+        found = _REJECTED.match(text, at + len(mark))
+        if found and _names_secret(found[1]) and is_password(found["value"], sign="=", quoted=True):
+            yield found.span("value")
+        at = text.find(mark, at + len(mark))
+
+
+def _names_secret(field: str) -> bool:
+    return strength_of(field.strip(" \t\r\"'\\")[-120:]) in ("password", "token")
+
+
+def _reported(found: re.Match[str]) -> Iterator[Span]:
+    if found["number"]:
+        yield found.span("number")
+    elif is_password(found["value"][:64], sign="=", quoted=True):
+        yield found.span("value")
+
+
+_RULES: tuple[tuple[tuple[str, ...], Callable[[str, str, set[str]], Iterator[Span]]], ...] = (
+    (("----",), lambda text, _lower, _absent: _keys(text)),
+    (("putty-user-key-file-",), lambda text, _lower, _absent: _putty(text)),
+    (("://",), lambda text, _lower, _absent: _urls(text)),
+    ((*(literal for literal, _ in _BROKEN_URLS), *_PROTOCOLS), lambda text, lower, _absent: _broken_urls(text, lower)),
+    (("cookie",), lambda text, lower, _absent: _cookies(text, lower)),
+    (("bearer", "basic"), lambda text, lower, _absent: _schemes(text, lower)),
+    ((" -", " /"), _flags),
+    (tuple(literal for literal, _ in _STATEMENTS), lambda text, lower, _absent: _statements(text, lower)),
+    (("input_value=",), lambda text, _lower, _absent: _below_fields(text)),
+    (("loc",), lambda text, _lower, _absent: _at_locations(text)),
+    (("on field ",), lambda text, _lower, _absent: _rejected(text)),
+)
+"""Each rule with what a text holds, in small letters, in which it finds something; it is not asked about others."""
+
+MARKS: tuple[str, ...] = tuple(mark for marks, _ in _RULES for mark in marks)
+"""A text without any of these, in small letters, holds no such credential."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int]
@@ -14,7 +14,7 @@ _DIGIT = rf"(?={_W}{{0,64}}?\d)"
 _RUN = r"[A-Za-z0-9]{20,}+"
 """No word is that long, so it need not have a digit."""
 
-# Each literal is found by `str.find`; the pattern is tried only there, so that its cost is that of the places found.
+# The pattern is tried only behind a literal, so that its cost is that of the places found.
 # Possessive quantifiers: nothing is read twice. Only the last run of a pattern has no upper bound: when it is reached,
 # the pattern matches and all of the run is masked, so that nothing behind a mask looks like another beginning.
 _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -71,7 +71,24 @@ _TABLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("$1$", "$5$", "$6$", "$y$", "$argon2"), r"[^\s:\"']{24,}+"),
 )  # fmt: skip
 
-_RULES = tuple((literal, re.compile(rest)) for literals, rest in _TABLE for literal in literals)
+
+def any_of(literals: Iterable[str]) -> str:
+    """A pattern of these literals that decides by one character after the other."""
+    tails: dict[str, list[str]] = {}
+    for literal in literals:
+        tails.setdefault(literal[0], []).append(literal[1:])
+    return "|".join(re.escape(first) + ("" if "" in rest else f"(?:{any_of(rest)})") for first, rest in tails.items())
+
+
+_RULES: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+"""By the first two characters of the literal."""
+for _literals, _rest in _TABLE:
+    for _literal in _literals:
+        _RULES.setdefault(_literal[:2], []).append((_literal, re.compile(_rest)))
+# A credential does not begin behind a letter or digit, and few words begin as one of them does: so this reads a text
+# once, and mostly skips from word to word.
+_FIRST = re.compile(any_of(literal for literals, _ in _TABLE for literal in literals))
+_BEGINNING = re.compile(f"[^A-Za-z0-9](?={_FIRST.pattern})")
 
 _PAIR = r"\s{0,8}+[\"'][^\"'\s]{1,64}+[\"'],\s{0,8}+[\"']()[^\"'\r\n]{2,128}+(?=[\"']\s{0,8}+\))"
 _AFTER_PLACE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -129,23 +146,16 @@ _MIDDLES = (
 )
 
 
+MARKS: tuple[str, ...] = (
+    *(literal.lower() for literal, _ in _AFTER_PLACE),
+    *(middle.literal.lower() for middle in _MIDDLES),
+)
+"""A text without any of these, in small letters, holds no such credential unless it `begins`."""
+
+
 def spans(text: str, _lower: str, absent: set[str]) -> Iterator[Span]:
     """Where such credentials stand. Letters are told apart by their case here."""
-    for literal, pattern in _RULES:
-        if literal in absent:
-            continue
-        length = len(literal)
-        at = text.find(literal)
-        if at < 0:
-            absent.add(literal)
-        while at >= 0:
-            end = at + length
-            if not (at and text[at - 1].isalnum() and text[at - 1].isascii()):
-                found = pattern.match(text, end)
-                if found:
-                    end = found.end()
-                    yield at, end
-            at = text.find(literal, end)
+    yield from _begun(text)
     for literal, pattern in _AFTER_PLACE:
         if literal in absent:
             continue
@@ -161,6 +171,28 @@ def spans(text: str, _lower: str, absent: set[str]) -> Iterator[Span]:
         yield from _around(text, middle)
 
 
+def begins(text: str) -> bool:
+    """Whether a word begins as a credential does."""
+    return _FIRST.match(text) is not None or _BEGINNING.search(text) is not None
+
+
+def _begun(text: str) -> Iterator[Span]:
+    ends: dict[str, int] = {}  # of the last credential that began so: what looks like a beginning in it is part of it
+    if _FIRST.match(text):
+        yield from _at(text, 0, ends)
+    for found in _BEGINNING.finditer(text):
+        yield from _at(text, found.end(), ends)
+
+
+def _at(text: str, at: int, ends: dict[str, int]) -> Iterator[Span]:
+    for literal, pattern in _RULES.get(text[at : at + 2], ()):
+        if text.startswith(literal, at) and at >= ends.get(literal, 0):
+            found = pattern.match(text, at + len(literal))
+            if found:
+                ends[literal] = found.end()
+                yield at, found.end()
+
+
 def _around(text: str, middle: _Middle) -> Iterator[Span]:
     """Credentials found by something in their middle: what stands before it is read backwards, by `str.rstrip`."""
     at = text.find(middle.literal)
@@ -173,6 +205,3 @@ def _around(text: str, middle: _Middle) -> Iterator[Span]:
             if middle.least <= length <= middle.most:
                 yield begin - length, found.end()
         at = text.find(middle.literal, at + len(middle.literal))
-
-
-__all__ = ["Span", "spans"]

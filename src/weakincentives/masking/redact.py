@@ -63,26 +63,35 @@ def _once(text: str, absent: set[str]) -> str:
     return MASK.join(parts)
 
 
+_Rule = Callable[[str, str, set[str]], Iterable[tuple[int, int]]]
+
+
 @cache
-def _rules() -> tuple[Callable[[str, str, set[str]], Iterable[tuple[int, int]]], ...]:
+def _rules() -> tuple[Callable[[str], bool], re.Pattern[str], tuple[_Rule, ...]]:
     """The rules, loaded for the first text: compiling their patterns takes longer than many programs take to start.
 
-    They note which literals the text does not hold: no mark brings one, so that later rounds need not look for them.
+    First comes what tells most texts without credentials: no word of theirs begins as one does, and, in small letters,
+    nothing stands in them that a rule looks for. Rules note which literals the text does not hold: no mask brings one,
+    so that later rounds need not look for them.
     """
-    from . import names, places, prefixes, reports  # noqa: PLC0415 - most programs never mask anything
+    from . import names, places, prefixes  # noqa: PLC0415 - most programs never mask anything
 
-    return prefixes.spans, places.spans, names.spans, reports.spans
+    marks = re.compile(prefixes.any_of((*prefixes.MARKS, *places.MARKS, *names.MARKS)))
+    return prefixes.begins, marks, (prefixes.spans, places.spans, names.spans)
 
 
 def _spans(text: str, absent: set[str]) -> list[tuple[int, int]]:
     """What must be masked, in order and without overlaps; marks that are there already are left alone."""
-    from .placeholders import is_placeholder  # noqa: PLC0415 - as the rules
-
+    begins, marks, rules = _rules()
     lower = text.lower()
     if len(lower) != len(text):  # a few capitals become two characters
         lower = text.translate(_ASCII_LOWER)
+    if not begins(text) and not marks.search(lower):
+        return []
+    from .judgement import is_placeholder  # noqa: PLC0415 - as the rules
+
     # Each rule gives its spans in order, mostly: a list of such runs is sorted in one pass, a set of them is not.
-    found = [span for spans in _rules() for span in spans(text, lower, absent)]
+    found = [span for spans in rules for span in spans(text, lower, absent)]
     found.sort()
     merged: list[tuple[int, int]] = []
     last = -1
@@ -99,6 +108,3 @@ def _spans(text: str, absent: set[str]) -> list[tuple[int, int]]:
             merged[-1] = (merged[-1][0], end)
             last = end
     return merged
-
-
-__all__ = ["MASK", "MAX_LEAVING_CHARS", "leaving", "redact"]

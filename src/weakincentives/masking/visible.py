@@ -65,8 +65,5 @@ def writable(text: str, stream: IO[str]) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         return text.encode(encoding, "backslashreplace").decode(encoding)
-    except (LookupError, UnicodeError):  # an encoding of somebody else's stream
+    except (LookupError, UnicodeError):  # an encoding that Python does not know
         return text.encode("ascii", "backslashreplace").decode()
-
-
-__all__ = ["visible", "visible_line", "writable"]

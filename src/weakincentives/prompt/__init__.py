@@ -1,5 +1,8 @@
 """What an agent author declares: tools, sections, prompts, policies."""
 
+from typing import TYPE_CHECKING
+
+from ..deprecation import former_names
 from ..errors import (
     NoEffect,
     ParseError,
@@ -11,41 +14,62 @@ from ..errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
 )
+from ..lazy_names import FindName, lazy_names
 from ..session import SessionProtocol
-from .changes import Changes, SliceDelta
+from .changes import Changes
 from .events import CallsUndone, Outcome, PromptExecuted, PromptRendered, RecordedError, ToolInvoked
-from .function_tool import FunctionTool
 from .handlers import ToolHandler
 from .idempotency import IdempotencyConfig
-from .markdown import MarkdownSection, TextSection, ToolsSection
-from .overrides import (
-    LocalPromptOverridesStore,
-    PromptDescriptor,
-    PromptOverride,
-    PromptOverridesStore,
-    SectionOverride,
-    ToolOverride,
-)
 from .policies import QuotaPolicy, RateLimitPolicy, SequentialDependencyPolicy
-from .policy import Decision, ResultPolicy, ToolPolicy
+from .policy import Decision, Policy, ToolPolicy
 from .prompt import Prompt
 from .prompt_resources import PromptResources
-from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
-from .read_before_write import ReadBeforeWritePolicy, SeenFiles
 from .render import RenderedPrompt
-from .section import Section
-from .structured import StructuredOutput
+from .section import MarkdownSection, Section, TextSection, ToolsSection
 from .template import PromptTemplate
 from .tool import Tool
-from .tool_context import ToolContext
-from .tool_decorator import tool
+from .tool_context import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol, ToolContext
+from .tool_decorator import FunctionTool, tool
 from .tool_metadata import ToolAnnotations, ToolExample
 from .tool_result import ToolRenderableResult, ToolResult
-from .tree import BoundTool
-from .visibility import SectionVisibility, SetVisibility, VisibilityOverrides, set_visibility
+from .visibility import SectionVisibility, set_visibility
+
+if TYPE_CHECKING:
+    from .overrides import (
+        LocalPromptOverridesStore,
+        PromptDescriptor,
+        PromptOverride,
+        PromptOverridesStore,
+        SectionOverride,
+        ToolOverride,
+    )
+    from .read_before_write import ReadBeforeWritePolicy
+
+__getattr__: FindName = lazy_names(
+    __name__,
+    {
+        ".overrides": (
+            "LocalPromptOverridesStore PromptDescriptor PromptOverride PromptOverridesStore "
+            "SectionOverride ToolOverride"
+        ),
+        ".read_before_write": "ReadBeforeWritePolicy",
+    },
+    former_names(
+        __name__,
+        {
+            "BoundTool": "prompt.tree",
+            "ResultPolicy": "prompt.policy",
+            "SeenFiles": "prompt.read_before_write",
+            "SetVisibility": "prompt.visibility",
+            "SliceDelta": "prompt.changes",
+            "StructuredOutput": "prompt.template",
+            "VisibilityOverrides": "prompt.visibility",
+        },
+        stacklevel=3,
+    ),
+)
 
 __all__ = [
-    "BoundTool",
     "CallsUndone",
     "Changes",
     "Decision",
@@ -56,6 +80,7 @@ __all__ = [
     "NoEffect",
     "Outcome",
     "ParseError",
+    "Policy",
     "Prompt",
     "PromptDescriptor",
     "PromptError",
@@ -75,17 +100,12 @@ __all__ = [
     "RecordedError",
     "RenderedPrompt",
     "RenderedPromptProtocol",
-    "ResultPolicy",
     "SchemaError",
     "Section",
     "SectionOverride",
     "SectionVisibility",
-    "SeenFiles",
     "SequentialDependencyPolicy",
     "SessionProtocol",
-    "SetVisibility",
-    "SliceDelta",
-    "StructuredOutput",
     "TextSection",
     "Tool",
     "ToolAnnotations",
@@ -101,7 +121,6 @@ __all__ = [
     "ToolValidationError",
     "ToolsSection",
     "VisibilityExpansionRequired",
-    "VisibilityOverrides",
     "set_visibility",
     "tool",
 ]

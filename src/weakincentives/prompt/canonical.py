@@ -18,9 +18,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
+from functools import cache
 from hashlib import sha256
 from json import dumps
 from pathlib import PurePath
+from struct import Struct
 from typing import (
     Annotated,
     Any,
@@ -37,7 +39,7 @@ from typing import (
 from uuid import UUID
 
 import pydantic_core
-from pydantic import AnyUrl, BaseModel
+from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from ..errors import SchemaError
@@ -47,6 +49,7 @@ Encoder = Callable[[Any], bytes]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_CLASSES = 4096
+_length = Struct(">Q").pack
 
 
 def canonical(value: object) -> bytes:
@@ -57,14 +60,9 @@ def canonical(value: object) -> bytes:
         raise SchemaError("The value contains itself, or is nested too deeply to be compared.") from None
 
 
-def has_form(cls: type[Any]) -> bool:
-    """Whether values of the class, apart from what they contain, have a form."""
-    return _find(cls) is not None
-
-
 def _encode(value: Any) -> bytes:
-    cls = cast("type[Any]", type(value))
-    return (_encoders.get(cls) or _learn(cls))(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+    return (_encoders.get(kind) or _learn(kind))(value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _learn(cls: type[Any]) -> Encoder:
@@ -90,19 +88,18 @@ def _find(cls: type[Any]) -> Encoder | None:
     names: Any = getattr(cls, "_fields", None)
     if names is not None and issubclass(cls, tuple):
         return _record(b"N", cast("type[Any]", cls), tuple(names), None)
-    return next((encoder for base, encoder in _KINDS if issubclass(cls, base)), None)
+    return next((encoder for base, encoder in _kinds() if issubclass(cls, base)), None)
 
 
 def _frame(tag: bytes, parts: Iterable[bytes]) -> bytes:
     """Each part with its length, so that no two lists of parts share their bytes."""
     made = [tag]
     for part in parts:
-        made.append(len(part).to_bytes(8, "big"))
-        made.append(part)
+        made += (_length(len(part)), part)
     return b"".join(made)
 
 
-# Records: their class and all their fields, by name, whatever their serialisers do.
+# Records: their class and all their fields, by name; their serialisers are not asked.
 
 
 def _record(tag: bytes, cls: type[Any], names: tuple[str, ...], extra: str | None) -> Encoder:
@@ -111,19 +108,20 @@ def _record(tag: bytes, cls: type[Any], names: tuple[str, ...], extra: str | Non
     The class is known by its qualified name without the module: that is another one when a program is run as a script,
     as a module or in a spawned process. `key_types` refuses two classes of one name.
     """
-    head = _text(cls.__qualname__)
-    known = [(name, _text(name)) for name in sorted(names)]
+    head = _frame(tag, [_text(cls.__qualname__)])
+    known = [(name, _frame(b"", [_text(name)])) for name in sorted(names)]
 
     def encode(value: Any) -> bytes:
-        parts = [head]
+        made = [head]
         for name, label in known:
             found = getattr(value, name, _MISSING)
             if found is not _MISSING:
-                parts += (label, _encode(found))
+                part = _encode(found)
+                made += (label, _length(len(part)), part)
         more: Any = None if extra is None else getattr(value, extra, None)
         if more:
-            parts += _pairs({name: item for name, item in more.items() if name not in names})
-        return _frame(tag, parts)
+            made.append(_frame(b"", _pairs({name: item for name, item in more.items() if name not in names})))
+        return b"".join(made)
 
     return encode
 
@@ -149,35 +147,12 @@ def _secret(value: Any) -> bytes:
     return b"x" + _encode(value.get_secret_value())
 
 
-# Containers.
-
-
-def _list(value: Any) -> bytes:
-    return _frame(b"l", map(_encode, value))
-
-
-def _tuple(value: Any) -> bytes:
-    return _frame(b"t", map(_encode, value))
-
-
-def _deque(value: Any) -> bytes:
-    return _frame(b"q", map(_encode, value))
-
-
-def _set(value: Any) -> bytes:
-    return _frame(b"s", sorted(map(_encode, value)))  # their own order is another one in each process
-
-
-def _mapping(value: Any) -> bytes:
-    return _frame(b"o", _pairs(value))
+# Single values, and the pairs of mappings.
 
 
 def _pairs(value: Mapping[Any, Any]) -> list[bytes]:
     pairs = sorted((_encode(name), _encode(item)) for name, item in value.items())
     return [part for pair in pairs for part in pair]
-
-
-# Single values.
 
 
 def _text(value: str) -> bytes:
@@ -214,40 +189,41 @@ def _time(value: time) -> bytes:
     return b"z" + str((day - offset) // _MICROSECOND).encode()
 
 
-def _pattern(value: re.Pattern[Any]) -> bytes:
-    return _frame(b"p", (_encode(value.pattern), _encode(value.flags)))
-
-
 def _address(value: Any) -> bytes:
     return _frame(b"a", (_text(type(value).__name__), _text(str(value))))
 
 
-_KINDS: tuple[tuple[Any, Encoder], ...] = (
-    (type(None), lambda _: b"0"),
-    (bool, lambda value: b"b1" if value else b"b0"),
-    (int, lambda value: b"n" + format(int(value), "x").encode()),  # not str: that refuses very long ones
-    (float, _float),
-    (complex, lambda value: _frame(b"j", (_float(value.real), _float(value.imag)))),
-    (Decimal, _decimal),
-    (Fraction, lambda value: b"h" + f"{value.numerator:x}/{value.denominator:x}".encode()),
-    (str, _text),
-    ((bytes, bytearray), lambda value: b"y" + bytes(value)),
-    (datetime, _datetime),
-    (date, lambda value: b"d" + value.isoformat().encode()),
-    (time, _time),
-    (timedelta, lambda value: b"v" + str(value // _MICROSECOND).encode()),
-    (UUID, lambda value: b"U" + value.bytes),
-    (PurePath, lambda value: b"/" + _text(str(value))),
-    ((ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network), _address),
-    ((AnyUrl, pydantic_core.Url, pydantic_core.MultiHostUrl), lambda value: b"@" + _text(str(value))),
-    (re.Pattern, _pattern),
-    (list, _list),
-    (tuple, _tuple),
-    (deque, _deque),
-    (AbstractSet, _set),
-    (Mapping, _mapping),
-)  # fmt: skip
-"""In this order: a bool is an int, a datetime is a date."""
+@cache
+def _kinds() -> tuple[tuple[Any, Encoder], ...]:
+    """Classes and their encoders, in this order: a bool is an int, a datetime is a date."""
+    from pydantic import AnyUrl  # noqa: PLC0415 - slow to import, and few programs make keys
+
+    return (
+        (type(None), lambda _: b"0"),
+        (bool, lambda value: b"b1" if value else b"b0"),
+        (int, lambda value: b"n%x" % value),  # not str: that refuses very long ones
+        (float, _float),
+        (complex, lambda value: _frame(b"j", (_float(value.real), _float(value.imag)))),
+        (Decimal, _decimal),
+        (Fraction, lambda value: b"h" + f"{value.numerator:x}/{value.denominator:x}".encode()),
+        (str, _text),
+        ((bytes, bytearray), lambda value: b"y" + bytes(value)),
+        (datetime, _datetime),
+        (date, lambda value: b"d" + value.isoformat().encode()),
+        (time, _time),
+        (timedelta, lambda value: b"v" + str(value // _MICROSECOND).encode()),
+        (UUID, lambda value: b"U" + value.bytes),
+        (PurePath, lambda value: b"/" + _text(str(value))),
+        ((ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network), _address),
+        ((AnyUrl, pydantic_core.Url, pydantic_core.MultiHostUrl), lambda value: b"@" + _text(str(value))),
+        (re.Pattern, lambda value: _frame(b"p", (_encode(value.pattern), _encode(value.flags)))),
+        (list, lambda value: _frame(b"l", map(_encode, value))),
+        (tuple, lambda value: _frame(b"t", map(_encode, value))),
+        (deque, lambda value: _frame(b"q", map(_encode, value))),
+        (AbstractSet, lambda value: _frame(b"s", sorted(map(_encode, value)))),  # their own order differs by process
+        (Mapping, lambda value: _frame(b"o", _pairs(value))),
+    )  # fmt: skip
+
 
 _encoders: dict[type[Any], Encoder] = {}
 
@@ -325,7 +301,9 @@ def _says_nothing(hint: Any) -> bool:
 
 
 def _is_known(cls: Any) -> bool:
-    return is_typeddict(cls) or cls in _ABSTRACT or (isinstance(cls, type) and has_form(cast("type[Any]", cls)))
+    if is_typeddict(cls) or cls in _ABSTRACT:
+        return True
+    return isinstance(cls, type) and _find(cast("type[Any]", cls)) is not None
 
 
 def _is_model(cls: Any) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
 from ..filesystem import FileChanges
-from ..session import SliceChange
+from ..session.snapshots import SliceChange
 
 _MAX_NAMED = 3
 
@@ -18,7 +17,7 @@ _MAX_NAMED = 3
 class SliceDelta:
     """One slice that was written to: the name of its type, and how many items more it has because of the call.
 
-    `contended` says that others wrote to it while the call ran; their changes are not counted.
+    `contended` says that other code wrote to it while the call ran; those changes are not counted.
     """
 
     name: str
@@ -33,7 +32,7 @@ class Changes:
 
     >>> undone = Changes((SliceDelta("Plan", 1),), FileChanges(added=("a.txt",), changed=("b.txt",)))
     >>> undone.describe_undone()
-    'Nothing was changed: 2 files and the plan were restored.'
+    'Rolled back: 2 files and the Plan state. Nothing was changed.'
     """
 
     slices: tuple[SliceDelta, ...] = ()
@@ -51,34 +50,33 @@ class Changes:
         return bool(self.slices) or bool(self.files)
 
     def describe(self) -> str:
-        """The changes in a few words, such as "2 files and the plan"; empty when there are none."""
+        """The changes in a few words, such as "2 files and the Plan state"; empty when there are none."""
         paths = (*self.files.added, *self.files.changed, *self.files.removed)
         directories = sum(path.endswith("/") for path in paths)
         parts = [_count(len(paths) - directories, "file", "files"), _count(directories, "directory", "directories")]
         if len(self.slices) > _MAX_NAMED:
             parts.append(f"{len(self.slices)} slices")
         else:
-            parts += [f"the {_words(delta.name)}" for delta in self.slices]
+            names = [delta.name.removesuffix("State") for delta in self.slices]
+            parts += [f"the {name} state" if name else "the state" for name in names]
         named = [part for part in parts if part]
         return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
-    def describe_undone(self) -> str:
-        """The last line of the reply to a call that was undone."""
+    def describe_undone(self, *, effect_unknown: bool = False) -> str:
+        """The last line of the reply to a call that was undone.
+
+        `effect_unknown` says that something outside may have happened, so that not everything was rolled back.
+        """
         text = self.describe()
         if not text:
             return "Nothing was changed."
-        one = " and " not in text and not re.match(r"(?!1 )\d", text)
-        kept = " What others wrote there meanwhile was kept." if any(delta.contended for delta in self.slices) else ""
-        return f"Nothing was changed: {text} {'was' if one else 'were'} restored.{kept}"
+        contended = any(delta.contended for delta in self.slices)
+        kept = " Changes that other code made there meanwhile were kept." if contended else ""
+        return f"Rolled back: {text}.{'' if effect_unknown else ' Nothing was changed.'}{kept}"
 
 
 def _count(number: int, one: str, several: str) -> str:
     return "" if number == 0 else f"{number} {one if number == 1 else several}"
-
-
-def _words(name: str) -> str:
-    """`WorkspaceDigest` as "workspace digest"."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name).replace("_", " ").strip().lower()
 
 
 NO_CHANGES = Changes()

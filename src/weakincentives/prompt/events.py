@@ -1,19 +1,49 @@
-"""What happened, for the log and whoever listens: rendered, called, executed."""
+"""The events of an evaluation, for the log and for subscribers: rendered, called, executed."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from time import time
 from typing import Any, ClassVar, Literal, final
+from uuid import uuid4
 
 from ..budget import TokenUsage
 from ..masking import MAX_LEAVING_CHARS, redact, visible
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import SlicePolicy
-from . import event_ids
 from .changes import NO_CHANGES, Changes
-from .event_ids import event_id_of, new_event_id, next_number
+
+# Ids of events: one for every call, so they must cost next to nothing.
+
+
+next_number: Callable[[], int] = count().__next__
+"""The number of an event within its process."""
+_process = ""
+"""The random part of the ids of this process; it changes after a fork, so it is never copied."""
+
+
+def _renew() -> None:
+    global _process  # noqa: PLW0603 - a process has one
+    _process = uuid4().hex
+
+
+def event_id_of(process: str, number: int) -> str:
+    """The id of that event of that process."""
+    return f"{process}-{number:x}"
+
+
+def new_event_id() -> str:
+    """A new id, unique across processes: a random part for each process and a number within it."""
+    return event_id_of(_process, next_number())
+
+
+_renew()
+os.register_at_fork(after_in_child=_renew)
+
 
 # An exception as the log keeps it: text alone, so that a crashed call keeps none of its objects alive.
 
@@ -43,7 +73,7 @@ class RecordedError:
 
     @classmethod
     def of(cls, error: BaseException, trace: str = "") -> RecordedError:
-        """The record of an exception; `trace` is for whoever formatted it while the exception was there."""
+        """The record of an exception; `trace` is its traceback, if the caller has formatted it already."""
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         return cls(f"{module}{kind.__qualname__}", masked_text(error)[:MAX_ERROR_CHARS], trace)
@@ -56,7 +86,7 @@ def text_of(value: object) -> str:
     """What an exception says, or another object of a user's class; nothing when that fails."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - its class is somebody else's code
+    except Exception:  # noqa: BLE001 - its class is users' code
         return ""
 
 
@@ -132,7 +162,7 @@ class _Fields:
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class ToolInvoked(_Fields):
-    """One call and how it ended; exactly one is recorded for each call id, whatever happened.
+    """One call and how it ended; exactly one is recorded for each call id, however the call ended.
 
     Attributes:
         tool_name: the tool the model asked for, also one that does not exist.
@@ -279,7 +309,7 @@ def tool_invoked(  # noqa: PLR0917 - one is made for every call, so all of it by
     self.error = error
     self.within = None
     self.undone_calls = ()
-    self._process = event_ids.process
+    self._process = _process
     self._number = next_number()
     self.__class__ = ToolInvoked
     return self

@@ -6,9 +6,8 @@ import builtins
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Final, Protocol, TypeVar, cast, final, get_args, get_origin
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, final, get_args, get_origin
 
 from ..results import ToolResult
 from ..signatures import annotations_of, signature_of
@@ -54,8 +53,7 @@ class SignatureError(Exception):
     """The handler cannot be called with params and context; the text says what to write."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerPlan:
+class HandlerPlan(NamedTuple):
     """All that needs to be known of a handler to call it.
 
     Attributes:
@@ -113,7 +111,7 @@ def _normalised(handler: Callable[..., Any], rest: list[inspect.Parameter], hint
             context = parameter
         elif parameter.default is parameter.empty:
             raise SignatureError(
-                f"it needs the argument {parameter.name!r}, which nobody passes. Write "
+                f"it needs the argument {parameter.name!r}, which the engine does not pass. Write "
                 f"def handler(params, *, context) and take {parameter.name!r} from params or context.resources"
             )
     if context is None:
@@ -168,7 +166,7 @@ def resolved_hints(handler: Callable[..., Any]) -> dict[str, Any]:
                 text, hint = hint, eval(hint, scope)  # noqa: S307 - the author's own text, as `get_type_hints` does
                 if text == hint:
                     break
-        except Exception:  # noqa: BLE001 - whatever it raises, it says nothing
+        except Exception:  # noqa: BLE001 - an error here means that it is unknown
             if not is_context(hint):
                 continue
             hint = ToolContext
@@ -199,19 +197,3 @@ def importable(handler: Any) -> bool:
     if not isinstance(name, str) or not isinstance(module, str) or inspect.ismethod(handler):
         return False
     return "<" not in name
-
-
-__all__ = [
-    "UNKNOWN",
-    "AnyHandler",
-    "Call",
-    "HandlerPlan",
-    "SignatureError",
-    "ToolHandler",
-    "importable",
-    "is_async",
-    "is_context",
-    "read_handler",
-    "resolved_hints",
-    "unwrap_awaitable",
-]

@@ -144,6 +144,3 @@ def _field(params: object, name: str) -> object:
 def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise PromptValidationError(f"IdempotencyConfig {name} must be one of {', '.join(choices)}, got {value!r}.")
-
-
-__all__ = ["IdempotencyConfig", "OnException", "Reconcile", "Strategy", "params_hash"]

@@ -22,7 +22,7 @@ _BETWEEN = {__name__.partition(".")[0], "typing"}
 
 
 @final
-class Body:
+class TemplateText:
     r"""A template text, dedented and stripped, ready to be filled any number of times.
 
     Only `${name}` is a placeholder; `$$` stands for one dollar sign and every other dollar sign for itself, so that
@@ -30,8 +30,8 @@ class Body:
     case) stays too, with a `UserWarning`: write `${name}`, or `$$name` for the text itself. Filling is a single pass: a
     value that contains `${...}` stays as it is.
 
-    Raises `PromptValidationError` for a name that is no identifier, a placeholder that is no field or property of
-    `params_type`, and any placeholder at all where there is no `params_type`.
+    Raises `PromptValidationError` for a name that is not an identifier, a placeholder that is not a field or property
+    of `params_type`, and any placeholder at all where there is no `params_type`.
     """
 
     __slots__ = ("_literals", "_params_type", "_path", "_what", "names", "source")
@@ -41,7 +41,7 @@ class Body:
             raise PromptValidationError(
                 f"The {what} of section {dotted(path)!r} must be text, got {type(text).__name__}.", section_path=path
             )
-        self.source = dedent(text).strip()
+        self.source: str = dedent(text).strip()
         self._path = tuple(path)
         self._what = what
         self._params_type = params_type
@@ -57,7 +57,7 @@ class Body:
                 literals.append("")
         literals[-1] += self.source[end:]
         self._literals = tuple(literals)
-        self.names = tuple(names)
+        self.names: tuple[str, ...] = tuple(names)
         self._warn_of_bare_names()
 
     def _warn_of_bare_names(self) -> None:
@@ -97,7 +97,7 @@ class Body:
     def _checked(self, name: str | None, text: str) -> str:
         if name is None or not name.isidentifier():
             raise self._refusal(
-                f"{text!r} is no placeholder; write ${{name}} with the name of a field, or $${{ for the text itself",
+                f"{text!r} is not a placeholder; write ${{name}} with the name of a field, or $${{ for the text itself",
                 name,
             )
         if self._params_type is None:
@@ -111,7 +111,7 @@ class Body:
             return name
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean ${{{near[0]}}}?" if near else f"it has: {', '.join(known) or 'no fields'}"
-        raise self._refusal(f"the placeholder ${{{name}}} is no field of {self._params_type.__name__}; {hint}", name)
+        raise self._refusal(f"the placeholder ${{{name}}} is not a field of {self._params_type.__name__}; {hint}", name)
 
     def _refusal(self, problem: str, name: str | None) -> PromptValidationError:
         return PromptValidationError(
@@ -142,6 +142,3 @@ def _callers_level() -> int:
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back
     return level
-
-
-__all__ = ["Body", "dotted", "placeholder_names"]

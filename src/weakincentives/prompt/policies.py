@@ -9,36 +9,35 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import ceil
-from threading import Lock
+from operator import itemgetter
 from typing import Any, Generic, TypeVar, final
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..errors import PromptValidationError
+from ..interrupts import Lock, WeakTable
 from ..session import SessionProtocol
+from ..session.log_reader import LogReader, core_of
+from ..session.state import SessionState
 from .events import CallsUndone, ToolInvoked
 from .policy import Policy
 from .tool_context import ToolContext
 
 # What a session's calls amount to, kept up to date instead of counted anew.
 #
-# The log of calls only grows, so whatever is derived from it can go on from where it stopped. This is a cache, not
-# state:
-# nothing of it is restored, saved or forked, and it is made again from the log whenever the log is not the one it
-# knew.
+# The log of calls only grows, so what is derived from it can go on from where it stopped. This is a cache, not state:
+# nothing of it is restored, saved or forked, and it is made again from the log when that was emptied.
 
 
 S = TypeVar("S")
 A = TypeVar("A")
 
-_MAX_SESSIONS = 1024
-"""How many sessions are remembered; for one that was forgotten the log is read once more."""
-
 
 @final
-class CallIndex(Generic[S]):
+class CallCounts(Generic[S]):
     """An index over the `ToolInvoked` events of sessions. Safe to use from any thread.
 
     `start` makes an empty index, `add` puts one event into it. Asking costs as much as the calls since the last time.
+    An index is forgotten with its session.
     """
 
     __slots__ = ("_add", "_known", "_lock", "_start")
@@ -47,27 +46,38 @@ class CallIndex(Generic[S]):
         self._start = start
         self._add = add
         self._lock = Lock()
-        self._known: dict[str, tuple[int, ToolInvoked | None, S]] = {}
+        self._known: WeakTable[SessionState, _Index[S]] = WeakTable()
 
     def ask(self, session: SessionProtocol, question: Callable[[S], A]) -> A:
         """The answer of `question` to the index as it is now; it must not keep or change the index."""
-        key, calls = session.session_id, session[ToolInvoked]
-        with self._lock:
-            events = calls.all()  # in here, so that nobody comes with an older view than the last one
-            size = len(events)
-            count, last, index = self._known.get(key) or (0, None, self._start())
-            if count > size or (count and events[count - 1] is not last):
-                count, index = 0, self._start()  # the log was emptied, or another session has this id
-            if count < size:
-                for event in events[count:] if count else events:
-                    self._add(index, event)
-                self._remember(key, (size, events[-1], index))
-            return question(index)
+        core = core_of(session)
+        with self._lock:  # around the reading, so that no thread comes with older events than the last one
+            known = self._known.get(core)
+            if known is None:
+                known = _Index(self._start())
+                self._known.put(core, known)
+            try:
+                events = known.reader.more(core)
+                if events is None:  # the log was emptied
+                    known.index = self._start()
+                    events = known.reader.more(core) or ()
+                for event in events:
+                    self._add(known.index, event)
+            except BaseException:
+                # An interrupt may have come between reading an event and counting it: all are counted again.
+                known.reader.start_over()
+                known.index = self._start()
+                raise
+            return question(known.index)
 
-    def _remember(self, key: str, entry: tuple[int, Any, S]) -> None:
-        self._known[key] = entry
-        if len(self._known) > _MAX_SESSIONS:
-            del self._known[next(iter(self._known))]
+
+@final
+class _Index(Generic[S]):
+    __slots__ = ("index", "reader")
+
+    def __init__(self, index: S) -> None:
+        self.reader: LogReader[ToolInvoked] = LogReader(ToolInvoked)
+        self.index: S = index
 
 
 def recorded_call(session: SessionProtocol, call_id: str) -> ToolInvoked | None:
@@ -115,7 +125,7 @@ class SequentialDependencyPolicy(Policy):
             name: _ordered(name, required) for name, required in dependencies.items()
         }
         _refuse_circles(self.dependencies)
-        self._index: CallIndex[set[str]] = CallIndex(set, _add_success)
+        self._index: CallCounts[set[str]] = CallCounts(set, _add_success)
 
     def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
         """Refuse a call whose required tools have not all succeeded."""
@@ -180,9 +190,9 @@ class RateLimitPolicy(Policy):
     __slots__ = ("_clock", "_index", "max_calls_per_minute")
 
     def __init__(self, max_calls_per_minute: int, *, clock: Clock | None = None) -> None:
-        self.max_calls_per_minute = _limit("RateLimitPolicy max_calls_per_minute", max_calls_per_minute)
+        self.max_calls_per_minute: int = _limit("RateLimitPolicy max_calls_per_minute", max_calls_per_minute)
         self._clock = clock
-        self._index: CallIndex[dict[str, deque[float]]] = CallIndex(dict, self._add)
+        self._index: CallCounts[dict[str, deque[float]]] = CallCounts(dict, self._add)
 
     def _add(self, times: dict[str, deque[float]], event: ToolInvoked) -> None:
         if event.admitted:
@@ -194,7 +204,8 @@ class RateLimitPolicy(Policy):
     def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
         """Refuse a call when the last minute has had as many as may be."""
         del params
-        clock: Clock = self._clock or getattr(context.session, "clock", SYSTEM_CLOCK)
+        session = context.session
+        clock: Clock = self._clock or getattr(session, "clock", SYSTEM_CLOCK)
         now = clock.time()
 
         def oldest_in_full_minute(times: dict[str, deque[float]]) -> float | None:
@@ -204,7 +215,7 @@ class RateLimitPolicy(Policy):
             oldest = min(recent)
             return oldest if oldest > now - _MINUTE else None
 
-        oldest = self._index.ask(context.session, oldest_in_full_minute)
+        oldest = self._index.ask(session, oldest_in_full_minute)
         if oldest is None:
             return None
         wait = max(1, ceil(min(oldest + _MINUTE - now, _MINUTE)))
@@ -234,22 +245,22 @@ class QuotaPolicy(Policy):
     __slots__ = ("_index", "max_calls", "tools")
 
     def __init__(self, max_calls: int, *, tools: Collection[str] | None = None) -> None:
-        self.max_calls = _limit("QuotaPolicy max_calls", max_calls)
+        self.max_calls: int = _limit("QuotaPolicy max_calls", max_calls)
         if isinstance(tools, str):
             raise PromptValidationError(f"QuotaPolicy tools is a bare string. Write frozenset({{{tools!r}}}).")
-        self.tools = None if tools is None else frozenset(tools)
-        self._index: CallIndex[_Counter] = CallIndex(_Counter, self._add)
+        self.tools: frozenset[str] | None = None if tools is None else frozenset(tools)
+        self._index: CallCounts[list[int]] = CallCounts(lambda: [0], self._add)
 
-    def _add(self, counter: _Counter, event: ToolInvoked) -> None:
+    def _add(self, counted: list[int], event: ToolInvoked) -> None:
         if event.admitted and (self.tools is None or event.tool_name in self.tools):
-            counter.calls += 1
+            counted[0] += 1
 
     def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
         """Refuse a call once the quota is used up."""
         del params
         if self.tools is not None and tool_name not in self.tools:
             return None
-        calls = self._index.ask(context.session, _Counter.read)
+        calls = self._index.ask(context.session, itemgetter(0))
         if calls < self.max_calls:
             return None
         return (
@@ -259,16 +270,6 @@ class QuotaPolicy(Policy):
 
     def __repr__(self) -> str:
         return f"QuotaPolicy(max_calls={self.max_calls})"
-
-
-class _Counter:
-    __slots__ = ("calls",)
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def read(self) -> int:
-        return self.calls
 
 
 def _limit(what: str, value: object) -> int:

@@ -1,4 +1,4 @@
-"""Policies: which tools may be called when. Asked before every call; a policy that fails refuses the call."""
+"""Policies decide whether a tool call may run. They fail closed: a policy that raises refuses the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..session import SessionProtocol
 from .tool import Tool
 from .tool_context import ToolContext
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @final
@@ -85,7 +85,7 @@ class Policy:
     __slots__ = ()
 
     name: str = ""
-    """What refusals call it; its class unless it says otherwise."""
+    """The name used in refusals; the name of its class unless given."""
 
     overlaps: bool = False
     """Whether read-only calls may run at the same time under it.
@@ -97,7 +97,7 @@ class Policy:
         """Raise `PromptValidationError` for a tool that it cannot govern; called when a template is built."""
 
     def install(self, session: SessionProtocol) -> None:
-        """Prepare the session that evaluates the prompt, mostly by installing reducers. Must bear being repeated."""
+        """Prepare the session that evaluates the prompt, mostly by installing reducers. May be called again."""
 
     def on_result(self, tool_name: str, params: Any, result: ToolResult[Any], context: ToolContext) -> object:
         """See `ResultPolicy`."""
@@ -135,7 +135,7 @@ def as_policy(given: object) -> Policy:
 
 
 def policy_name(policy: object) -> str:
-    """What refusals call a policy: its `name` if that is text, else its class."""
+    """The name used in refusals: the policy's `name` if that is text, else its class."""
     return as_policy(policy).name or type(policy).__name__
 
 
@@ -213,18 +213,3 @@ async def notify_policies(  # noqa: PLR0917 - what `on_result` takes, and how it
 def may_overlap(policies: Iterable[ToolPolicy]) -> bool:
     """Whether read-only calls under these policies may run at the same time."""
     return all(as_policy(policy).overlaps is True for policy in policies)
-
-
-__all__ = [
-    "Decision",
-    "Policy",
-    "ResultPolicy",
-    "Step",
-    "ToolPolicy",
-    "as_policy",
-    "evaluate_policies",
-    "is_awaitable",
-    "may_overlap",
-    "notify_policies",
-    "policy_name",
-]

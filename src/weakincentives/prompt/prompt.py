@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast, final, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final, overload
 
 from ..errors import PromptError, PromptRenderError, PromptValidationError
-from ..session.protocols import SessionProtocol
-from .overrides.apply import apply
-from .overrides.store import PromptDescriptor, PromptOverridesStore, describe
+from ..resources import ResourceRegistry
+from ..session import SessionProtocol
 from .placeholders import dotted
 from .policy import ToolPolicy
 from .prompt_resources import Bindings, PromptResources, as_bindings, merged
 from .render import RenderedPrompt, offered_tools, render
 from .section import Section
-from .structured import StructuredOutput
-from .template import PromptTemplate, checked_sections
+from .template import PromptTemplate, StructuredOutput, checked_sections
 from .tool import Tool
-from .tree import Tree, lay_out
+from .tree import SectionTree, build_section_tree
 from .type_forms import OutputT
 from .visibility import VisibilityOverrides
+
+if TYPE_CHECKING:
+    from .overrides import PromptDescriptor, PromptOverridesStore
 
 SectionT = TypeVar("SectionT", bound=Section[Any])
 
@@ -87,7 +88,7 @@ class Prompt(Generic[OutputT]):
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return self._template.name
 
     @property
@@ -125,7 +126,9 @@ class Prompt(Generic[OutputT]):
     def descriptor(self) -> PromptDescriptor:
         """What of it can be overridden, in the words of the code; empty when the template accepts no overrides."""
         if self._descriptor is None:
-            open_to = self._declared if self._template.accepts_overrides else lay_out((), ())
+            from .overrides import describe  # noqa: PLC0415 - few programs override prompts
+
+            open_to = self._declared if self._template.accepts_overrides else build_section_tree((), ())
             self._descriptor = describe(self.ns, self.key, open_to)
         return self._descriptor
 
@@ -150,7 +153,7 @@ class Prompt(Generic[OutputT]):
         other.__dict__.update(self.__dict__)
         if sections is not None:
             other._extra = (*self._extra, *checked_sections(sections, f"Prompt {self.name!r}"))
-            other._declared = lay_out(other.sections, self._template.policies)
+            other._declared = build_section_tree(other.sections, self._template.policies)
             other._descriptor = None
             other._tree = other._with_overrides()
         if params:
@@ -158,6 +161,19 @@ class Prompt(Generic[OutputT]):
         other._bound = {**self._bound, **as_bindings(resources)}
         # Its own context: what one prompt's evaluation built, another must not close.
         other._resources = PromptResources(merged(self._template.resources, other._declared.resources, other._bound))
+        return other
+
+    def substituting(
+        self, tools: Mapping[str, Tool[Any, Any]], resources: Mapping[Any, object] = MappingProxyType({})
+    ) -> Prompt[OutputT]:
+        """The same prompt with other tools under the names of its own, and other resources, whoever bound those.
+
+        Sections, policies and words stay. This is for replays and the like; a program declares what it needs.
+        """
+        other = self.bind()
+        registry = self._resources.registry
+        other._tree = self._tree.overridden({}, tools)
+        other._resources = PromptResources(ResourceRegistry.build({**as_bindings(registry), **resources}))
         return other
 
     # Using it.
@@ -255,9 +271,11 @@ class Prompt(Generic[OutputT]):
 
     # Inside.
 
-    def _with_overrides(self) -> Tree:
+    def _with_overrides(self) -> SectionTree:
         if self._overrides_store is None or not self._template.accepts_overrides:
             return self._declared
+        from .overrides import apply  # noqa: PLC0415 - as above
+
         override = self._overrides_store.resolve(self.descriptor, self._overrides_tag)
         return self._declared if override is None else apply(self._declared, self.descriptor, override)
 
@@ -301,6 +319,3 @@ def _unknown_params(item: object, known: Mapping[type[Any], str]) -> str:
     if isinstance(item, type):
         return f"params are instances, but got the class {item.__name__}; write {item.__name__}(...)."
     return f"no section takes params of the type {type(item).__name__}. Known: {names}."
-
-
-__all__ = ["Prompt"]

@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast, final, overload
 
 from ..errors import PromptValidationError
-from ..resources import ResourceContext, ResourceRegistry, ToolScope
+from ..resources import ResourceContext, ResourceRegistry
+from ..resources.context import ToolScope
+from .type_forms import short_name
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -27,7 +29,7 @@ class PromptResources:
     __slots__ = ("context", "registry")
 
     def __init__(self, registry: ResourceRegistry) -> None:
-        self.registry = registry
+        self.registry: ResourceRegistry = registry
         self.context: ResourceContext = registry.open()
 
     @overload
@@ -117,13 +119,9 @@ def merged(
     for origin, bindings in (("the template", template), ("bind(resources=)", bound)):
         for resource_type in bindings:
             if resource_type in sections:
-                name = getattr(resource_type, "__name__", None) or repr(resource_type)
                 raise PromptValidationError(
-                    f"{name} is bound twice: by {origin} and by section {sections[resource_type][1]!r}. "
-                    "A prompt has one of each: leave one of them out."
+                    f"{short_name(resource_type)} is bound twice: by {origin} and by section "
+                    f"{sections[resource_type][1]!r}. A prompt has one of each: leave one of them out."
                 )
     values = {key: value for key, (value, _) in sections.items()}
     return ResourceRegistry.build({**template, **values, **bound})
-
-
-__all__ = ["Bindings", "PromptResources", "as_bindings", "merged"]

@@ -148,10 +148,10 @@ class ReadBeforeWritePolicy(Policy):
             raise PromptValidationError(
                 'ReadBeforeWritePolicy reads, writes and transfers take several names: ("read_file",).'
             )
-        self.reads = tuple(reads)
-        self.writes = tuple(writes)
-        self.transfers = tuple(transfers)
-        self.path_field = path_field
+        self.reads: tuple[str, ...] = tuple(reads)
+        self.writes: tuple[str, ...] = tuple(writes)
+        self.transfers: tuple[str, ...] = tuple(transfers)
+        self.path_field: str = path_field
 
     def check_tool(self, tool: Tool[Any, Any]) -> None:
         """Refuse a tool whose every call would fail here; see `ToolPolicy`."""
@@ -233,6 +233,3 @@ class ReadBeforeWritePolicy(Policy):
 
     def __repr__(self) -> str:
         return f"ReadBeforeWritePolicy(reads={self.reads!r}, writes={self.writes!r})"
-
-
-__all__ = ["ReadBeforeWritePolicy", "SeenFiles", "is_known"]

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar, final
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
-from ..errors import PromptError, PromptRenderError
-from ..session.protocols import SessionProtocol
-from .disclosure import disclosure_tools, note
-from .placeholders import Body
+from ..errors import PromptError, PromptRenderError, VisibilityExpansionRequired
+from ..results import ToolResult
+from ..session import SessionProtocol
 from .policy import ToolPolicy
 from .section import Condition, fallback_params, has_own, takes_session
-from .structured import StructuredOutput
+from .template import StructuredOutput
 from .tool import Tool
-from .tree import BoundTool, Node, Tree
+from .tool_context import ToolContext
+from .tool_metadata import ToolAnnotations
+from .tree import BoundTool, SectionNode, SectionTree
 from .type_forms import OutputT
 from .visibility import SectionVisibility, VisibilityOverrides
 
 T = TypeVar("T")
 
-Given = Mapping[type[Any], object]
+ParamsByType = Mapping[type[Any], object]
 """The params of a rendering, by their type."""
 
 
@@ -67,22 +69,22 @@ class RenderedPrompt(Generic[OutputT]):
         Rendered now, so it shows the session as it is now. KeyError for any other section.
         """
         if self._read is None or section_key not in self.summarised:
-            raise KeyError(f"{section_key!r} is no summarised section; there are: {', '.join(self.summarised)}")
+            raise KeyError(f"{section_key!r} is not a summarised section; there are: {', '.join(self.summarised)}")
         return self._read(section_key)
 
 
-class Shown(NamedTuple):
+class RenderedSection(NamedTuple):
     """A section that is in the prompt, as it shows itself there."""
 
-    node: Node
+    node: SectionNode
     number: str
     in_full: bool
     params: Any
 
 
 def render(
-    tree: Tree,
-    given: Given,
+    tree: SectionTree,
+    given: ParamsByType,
     session: SessionProtocol | None,
     *,
     prompt_name: str,
@@ -92,7 +94,7 @@ def render(
     """Render the tree. `PromptRenderError` when params are missing or a section's own code raises."""
     texts: list[str] = []
     tool_map: dict[str, BoundTool] = {}
-    summaries: dict[str, Shown] = {}
+    summaries: dict[str, RenderedSection] = {}
     for shown in walk(tree, given, session):
         node = shown.node
         if shown.in_full:
@@ -109,7 +111,8 @@ def render(
         texts.append(output.instructions)
 
     def read(section_key: str) -> str:
-        return _subtree_text(tree, summaries[section_key], given, session)
+        inside = walk(tree, given, session, inside=summaries[section_key])
+        return "\n\n".join(_full_text(shown, session) for shown in inside)
 
     return RenderedPrompt(
         "\n\n".join(texts),
@@ -122,7 +125,9 @@ def render(
     )
 
 
-def offered_tools(tree: Tree, given: Given, session: SessionProtocol | None) -> tuple[Tool[Any, Any], ...]:
+def offered_tools(
+    tree: SectionTree, given: ParamsByType, session: SessionProtocol | None
+) -> tuple[Tool[Any, Any], ...]:
     """The tools a rendering would have; asks for params only where a section needs them to know whether it shows."""
     tools: list[Tool[Any, Any]] = []
     summaries = False
@@ -133,7 +138,9 @@ def offered_tools(tree: Tree, given: Given, session: SessionProtocol | None) -> 
     return (*tools, *(bound.tool for bound in disclosure_tools())) if summaries else tuple(tools)
 
 
-def walk(tree: Tree, given: Given, session: SessionProtocol | None, *, inside: Shown | None = None) -> Iterator[Shown]:
+def walk(
+    tree: SectionTree, given: ParamsByType, session: SessionProtocol | None, *, inside: RenderedSection | None = None
+) -> Iterator[RenderedSection]:
     """The sections that are in the prompt, numbered; without what is disabled, or hidden in a summary.
 
     `inside` walks one section and all below it instead, all of it in full.
@@ -155,11 +162,11 @@ def walk(tree: Tree, given: Given, session: SessionProtocol | None, *, inside: S
         number = f"{prefixes[depth]}{numbers[depth]}"
         prefixes.append(f"{number}.")
         in_full = inside is not None or _is_full(node, params, overrides, session)
-        yield Shown(node, number, in_full, params)
+        yield RenderedSection(node, number, in_full, params)
         index = index + 1 if in_full else node.end
 
 
-def _numbering(inside: Shown | None) -> tuple[list[int], list[str]]:
+def _numbering(inside: RenderedSection | None) -> tuple[list[int], list[str]]:
     """The counters of each level, and what stands before them, just before the first section."""
     if inside is None:
         return [], [""]
@@ -174,7 +181,7 @@ def _visibility_overrides(session: SessionProtocol | None) -> dict[str, SectionV
     return {} if latest is None else dict(latest.entries)
 
 
-def _params_of(node: Node, given: Given) -> Any:
+def _params_of(node: SectionNode, given: ParamsByType) -> Any:
     """The section's params, or None when there are none for it."""
     params_type = node.section.params_type
     if params_type is None:
@@ -183,20 +190,22 @@ def _params_of(node: Node, given: Given) -> Any:
     return found if found is not None else _guarded(node, "the default of its params", fallback_params, node.section)
 
 
-def _is_enabled(node: Node, params: Any, session: SessionProtocol | None) -> bool:
+def _is_enabled(node: SectionNode, params: Any, session: SessionProtocol | None) -> bool:
     if node.enabled is not None:
         return node.enabled
-    section = node.section
-    _require_params(node, params, asked=_asks(section.enabled) or has_own(section, "is_enabled"))
-    if isinstance(section.enabled, Condition) and not has_own(section, "is_enabled"):
-        return bool(_answer(node, "enabled=", section.enabled, params, session))
+    section, condition = node.section, node.section.enabled
+    own_rule = has_own(section, "is_enabled")
+    wants_params = isinstance(condition, Condition) and condition.wants_params
+    _require_params(node, params, asked=wants_params or own_rule)
+    if isinstance(condition, Condition) and not own_rule:
+        return bool(_answer(node, "enabled=", condition, params, session))
     # A rule of a subclass, written with the session or without it.
-    options = {"session": session} if takes_session(type(section).is_enabled) else {}
+    options: dict[str, Any] = {"session": session} if takes_session(type(section).is_enabled) else {}
     return bool(_guarded(node, "enabled=", section.is_enabled, params, **options))
 
 
 def _is_full(
-    node: Node, params: Any, overrides: Mapping[str, SectionVisibility], session: SessionProtocol | None
+    node: SectionNode, params: Any, overrides: Mapping[str, SectionVisibility], session: SessionProtocol | None
 ) -> bool:
     section = node.section
     found: object = overrides.get(node.key) or node.visibility
@@ -214,51 +223,35 @@ def _is_full(
     return False
 
 
-def _full_text(shown: Shown, session: SessionProtocol | None) -> str:
+def _full_text(shown: RenderedSection, session: SessionProtocol | None) -> str:
     node, params = shown.node, shown.params
     section = node.section
     if node.override is not None:
-        body = _fill(node, node.override, params)
+        _require_params(node, params, asked=bool(node.override.names))
+        body = node.override.fill(params)
     else:
         _require_params(node, params, asked=node.needs_params)
-        body = _checked(
-            node, "render_body", _guarded(node, "render_body", section.render_body, params, session=session)
-        )
+        body = _text(node, "render_body", section.render_body, params, session=session)
     pieces = [_heading(shown), body]
     if node.has_state and session is not None:
-        pieces.append(_checked(node, "render_state", _guarded(node, "render_state", section.render_state, session)))
+        pieces.append(_text(node, "render_state", section.render_state, session))
     return "\n\n".join(piece for piece in pieces if piece)
 
 
-def _summary_text(shown: Shown, session: SessionProtocol | None) -> str:
+def _summary_text(shown: RenderedSection, session: SessionProtocol | None) -> str:
     node, params = shown.node, shown.params
     body = node.section.summary_body
     _require_params(node, params, asked=body is not None and bool(body.names))
-    summary = _checked(
-        node, "render_summary", _guarded(node, "render_summary", node.section.render_summary, params, session=session)
-    )
-    return f"{_heading(shown)}\n\n{summary}\n\n{note(node.key, has_tools=node.tools_inside)}"
+    summary = _text(node, "render_summary", node.section.render_summary, params, session=session)
+    return f"{_heading(shown)}\n\n{summary}\n\n{_disclosure_note(node.key, has_tools=node.tools_inside)}"
 
 
-def _subtree_text(tree: Tree, top: Shown, given: Given, session: SessionProtocol | None) -> str:
-    return "\n\n".join(_full_text(shown, session) for shown in walk(tree, given, session, inside=top))
-
-
-def _fill(node: Node, body: Body, params: Any) -> str:
-    _require_params(node, params, asked=bool(body.names))
-    return body.fill(params)
-
-
-def _heading(shown: Shown) -> str:
+def _heading(shown: RenderedSection) -> str:
     number = shown.number if "." in shown.number else f"{shown.number}."
     return f"{shown.node.marks} {number} {shown.node.section.title}"
 
 
-def _asks(condition: object) -> bool:
-    return isinstance(condition, Condition) and condition.wants_params
-
-
-def _require_params(node: Node, params: Any, *, asked: bool) -> None:
+def _require_params(node: SectionNode, params: Any, *, asked: bool) -> None:
     params_type = node.section.params_type
     if asked and params is None and params_type is not None:
         raise _error(
@@ -266,34 +259,30 @@ def _require_params(node: Node, params: Any, *, asked: bool) -> None:
         )
 
 
-def _answer(node: Node, what: str, condition: Condition[T], params: Any, session: SessionProtocol | None) -> T:
-    try:
-        return condition(params, session)
-    except PromptError:
-        raise
-    except Exception as error:
-        said = f"{what} raised {type(error).__name__}: {error}"
-        if session is None and condition.needs_session:
-            said += "; it takes session, and there is none here: pass one to render(session=...), or expect None"
-        raise _error(node, said) from error
+def _answer(node: SectionNode, what: str, condition: Condition[T], params: Any, session: SessionProtocol | None) -> T:
+    hint = ""
+    if session is None and condition.needs_session:
+        hint = "; it takes session, and there is none here: pass one to render(session=...), or expect None"
+    return _guarded(node, what, condition, params, session, hint=hint)
 
 
-def _guarded(node: Node, what: str, function: Callable[..., T], *args: Any, **options: Any) -> T:
+def _guarded(node: SectionNode, what: str, function: Callable[..., T], *args: Any, hint: str = "", **options: Any) -> T:
     try:
         return function(*args, **options)
     except PromptError:
         raise
     except Exception as error:
-        raise _error(node, f"{what} raised {type(error).__name__}: {error}") from error
+        raise _error(node, f"{what} raised {type(error).__name__}: {error}{hint}") from error
 
 
-def _checked(node: Node, what: str, text: object) -> str:
+def _text(node: SectionNode, method: str, function: Callable[..., object], *args: Any, **options: Any) -> str:
+    text = _guarded(node, method, function, *args, **options)
     if not isinstance(text, str):
-        raise _error(node, f"{what} must return text, got {type(text).__name__}")
+        raise _error(node, f"{method} must return text, got {type(text).__name__}")
     return text
 
 
-def _error(node: Node, problem: str) -> PromptRenderError:
+def _error(node: SectionNode, problem: str) -> PromptRenderError:
     return PromptRenderError(
         f"Section {node.key!r} cannot be rendered: {problem}.",
         section_path=node.path,
@@ -301,4 +290,83 @@ def _error(node: Node, problem: str) -> PromptRenderError:
     )
 
 
-__all__ = ["Given", "RenderedPrompt", "Shown", "offered_tools", "render", "walk"]
+# The two tools with which a model looks into sections that are shown as summaries.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSections:
+    """Which sections to open, and why."""
+
+    section_keys: tuple[str, ...] = field(
+        metadata={"description": "The keys of the sections, as their notes give them."}
+    )
+    reason: str = field(metadata={"description": "Why they are needed, in one sentence."})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSection:
+    """Which section to read."""
+
+    section_key: str = field(metadata={"description": "The key of the section, as its note gives it."})
+
+
+def _open_sections(params: OpenSections, *, context: ToolContext) -> ToolResult[None]:
+    keys = tuple(dict.fromkeys(params.section_keys))
+    openable = _openable(context)
+    unknown = [key for key in keys if key not in openable]
+    if unknown or not keys:
+        return ToolResult.error(_not_there("open_sections", unknown, openable))
+    raise VisibilityExpansionRequired(
+        f"The model opens {', '.join(keys)}: {params.reason}", section_keys=keys, reason=params.reason
+    )
+
+
+def _read_section(params: ReadSection, *, context: ToolContext) -> ToolResult[str]:
+    key, openable = params.section_key, _openable(context)
+    if key not in openable:
+        return ToolResult.error(_not_there("read_section", [key], openable))
+    text = cast(RenderedPrompt[Any], context.rendered_prompt).read_section(key)
+    return ToolResult.ok(text, message=f"Section {key}; its tools are offered only once it is opened.")
+
+
+def _openable(context: ToolContext) -> tuple[str, ...]:
+    rendered = context.rendered_prompt
+    return rendered.summarised if isinstance(rendered, RenderedPrompt) else ()
+
+
+def _not_there(tool_name: str, unknown: list[str], openable: tuple[str, ...]) -> str:
+    problem = f"Not a summarised section: {', '.join(unknown)}" if unknown else "No sections were named"
+    if not openable:
+        return f"{problem}\nEvery section is open already; read the prompt"
+    return f"{problem}\nSummarised sections: {', '.join(openable)}\nCall {tool_name} with one of these keys"
+
+
+@cache
+def disclosure_tools() -> tuple[BoundTool, ...]:
+    """What a prompt offers while any of its sections is a summary. Made when first needed: schemas take a moment."""
+    opening = Tool[OpenSections, None](
+        name="open_sections",
+        description="Open sections that are shown as summaries, so that their full text and their tools are available.",
+        handler=_open_sections,
+        blocking=False,
+        annotations=ToolAnnotations(destructive=False, idempotent=True, open_world=False, starts_programs=False),
+        accepts_overrides=False,
+    )
+    reading = Tool[ReadSection, str](
+        name="read_section",
+        description="Read the full text of one summarised section without opening it.",
+        handler=_read_section,
+        blocking=False,
+        annotations=ToolAnnotations(read_only=True, open_world=False),
+        accepts_overrides=False,
+    )
+    return BoundTool(opening), BoundTool(reading)
+
+
+def _disclosure_note(section_key: str, *, has_tools: bool) -> str:
+    """The line below a summary that tells the model how to see more."""
+    more = "its text and its tools" if has_tools else "its text"
+    return (
+        f'_This is a summary. For {more} call `open_sections` with section_keys ["{section_key}"]; '
+        f'to only read it, call `read_section` with section_key "{section_key}"._'
+    )

@@ -8,15 +8,15 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypedDict, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypedDict, TypeVar, Unpack, cast, final
 
 from ..errors import PromptValidationError
-from ..session.protocols import SessionProtocol
+from ..session import SessionProtocol
 from ..signatures import signature_of
-from .placeholders import Body
+from .placeholders import TemplateText
 from .policy import ToolPolicy
 from .tool import Tool
-from .type_forms import ParamsT, specialise
+from .type_forms import ParamsT, bind_type_arguments, short_name
 from .visibility import SectionVisibility
 
 # Functions that a section asks when it is rendered: whether it is there, and how much of it shows.
@@ -45,14 +45,14 @@ class Condition(Generic[T]):
         parameters = _parameters(function)
         session = _session_parameter(parameters)
         others = [parameter for parameter in parameters if parameter is not session]
-        self.wants_params = _takes_argument(others)
+        self.wants_params: bool = _takes_argument(others)
         self._session_kind = None if session is None else session.kind
         self._session_optional = session is not None and session.default is not session.empty
         self._session_first = session is not None and session is parameters[0]
-        self.needs_session = session is not None and not self._session_optional
+        self.needs_session: bool = session is not None and not self._session_optional
 
     def __call__(self, params: object, session: SessionProtocol | None = None) -> T:
-        """What the function says; whatever it raises passes through."""
+        """What the function returns; an exception passes through."""
         given = [params] if self.wants_params else []
         if self._session_kind is None or (session is None and self._session_optional):
             return self._function(*given)
@@ -133,14 +133,14 @@ class Section(Generic[ParamsT]):
     """
 
     params_type: type[ParamsT] | None = None
-    body: Body | None = None
+    body: TemplateText | None = None
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, argument: Any) -> Any:
             if isinstance(argument, TypeVar):
                 return super().__class_getitem__(argument)
-            return cls if argument in (None, Any) else specialise(cls, "params_type", argument)
+            return cls if argument in (None, Any) else bind_type_arguments(cls, "params_type", argument)
 
     def __init__(
         self,
@@ -157,19 +157,24 @@ class Section(Generic[ParamsT]):
         visibility: Visibility = SectionVisibility.FULL,
         accepts_overrides: bool = True,
     ) -> None:
-        self.key = key = _checked_key(title, key)
-        self.title = title.strip()
+        key = _checked_key(title, key)
+        self.key: str = key
+        self.title: str = title.strip()
         self.params_type = self._resolve_params_type(params)
-        self.default_params = self._checked_default(default_params)
+        self.default_params: ParamsT | None = self._checked_default(default_params)
         self.tools: tuple[Tool[Any, Any], ...] = self._all("tools", tools, lambda item: isinstance(item, Tool), "Tool")
         self.policies: tuple[ToolPolicy, ...] = self._all("policies", policies, _has_check, "policy with check()")
         self.children: tuple[Section[Any], ...] = self._all(
             "children", children, lambda item: isinstance(item, Section), "Section"
         )
         self.accepts_overrides = accepts_overrides
-        self.summary_body = None if summary is None else Body(summary, self.params_type, path=(key,), what="summary")
-        self.enabled = self._condition("enabled", True if enabled is None else enabled, bool)
-        self.visibility = self._condition("visibility", visibility, SectionVisibility)
+        self.summary_body: TemplateText | None = (
+            None if summary is None else TemplateText(summary, self.params_type, path=(key,), what="summary")
+        )
+        self.enabled: bool | Condition[bool] = self._condition("enabled", True if enabled is None else enabled, bool)
+        self.visibility: SectionVisibility | Condition[SectionVisibility] = self._condition(
+            "visibility", visibility, SectionVisibility
+        )
         if self.visibility is SectionVisibility.SUMMARY and self.summary_body is None:
             self._refuse("visibility=SectionVisibility.SUMMARY needs summary=, the text to show instead")
 
@@ -248,7 +253,7 @@ class Section(Generic[ParamsT]):
     def _resolve_params_type(self, params: type[ParamsT] | None) -> type[ParamsT] | None:
         declared = type(self).params_type
         if params is not None and declared is not None and params is not declared:
-            self._refuse(f"params={_name(params)} contradicts its type argument {_name(declared)}")
+            self._refuse(f"params={short_name(params)} contradicts its type argument {short_name(declared)}")
         found = params if params is not None else declared
         if found is not None and not (isinstance(found, type) and is_dataclass(found)):
             self._refuse(f"its params type must be a dataclass, got {found!r}")
@@ -260,7 +265,7 @@ class Section(Generic[ParamsT]):
         if self.params_type is None:
             self._refuse("default_params= needs a params type: write MarkdownSection[Params] or params=Params")
         if type(default) is not self.params_type:
-            self._refuse(f"default_params= must be a {_name(self.params_type)}, got {_what(default)}")
+            self._refuse(f"default_params= must be a {short_name(self.params_type)}, got {_what(default)}")
         return default
 
     def _all(self, field: str, items: Iterable[Any], fits: Callable[[Any], bool], what: str) -> tuple[Any, ...]:
@@ -304,6 +309,19 @@ def fallback_params(section: Section[ParamsT]) -> ParamsT | None:
     return section.params_type()
 
 
+def suite_config(made: type[T], session: object, config: T | None) -> T:
+    """The config of a suite, which takes `(session, config)`: the one that was given, or one with all defaults.
+
+    `PromptValidationError` for anything else: a config in the place of the session would set no limit, silently.
+    """
+    if session is not None and not isinstance(session, SessionProtocol):
+        hint = f" Write config={short_name(type(session))}(...)." if isinstance(session, made) else ""
+        raise PromptValidationError(f"The first argument of a suite is a session, got {_what(session)}.{hint}")
+    if config is not None and not isinstance(config, made):
+        raise PromptValidationError(f"config= takes a {made.__name__}, got {_what(config)}.")
+    return made() if config is None else config
+
+
 def _checked_key(title: object, key: object) -> str:
     if not isinstance(title, str) or not title.strip() or len(title.strip().splitlines()) > 1:
         raise PromptValidationError(f"A section's title must be one line of text, got {title!r}.")
@@ -324,9 +342,74 @@ def _has_check(item: object) -> bool:
     return not isinstance(item, type) and callable(getattr(item, "check", None))
 
 
-def _name(form: object) -> str:
-    return getattr(form, "__name__", None) or repr(form)
-
-
 def _what(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+# Sections written as markdown templates.
+
+
+class MarkdownSection(Section[ParamsT]):
+    r"""A section whose text is a template: dedented, stripped, `${name}` placeholders filled from its params.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Guidance:
+    ...     audience: str
+    >>> section = MarkdownSection[Guidance](title="Tone", template="Write for ${audience}; it costs $5.")
+    >>> section.key, section.render_body(Guidance("children"))
+    ('tone', 'Write for children; it costs $5.')
+    """
+
+    _text_name: ClassVar[str] = "template"
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        template: str = "",
+        tools: Iterable[Tool[Any, Any]] = (),
+        **options: Unpack[SectionOptions[ParamsT]],
+    ) -> None:
+        super().__init__(title=title, tools=tools, **options)
+        self.body: TemplateText | None = TemplateText(
+            template, self.params_type, path=(self.key,), what=self._text_name
+        )
+
+    @property
+    def template(self) -> str:
+        """The text as it was declared, dedented and stripped."""
+        assert self.body is not None
+        return self.body.source
+
+
+class TextSection(MarkdownSection[ParamsT]):
+    """`MarkdownSection` by its older name: the template is called `body`."""
+
+    _text_name = "body"
+
+    def __init__(
+        self,
+        title: str,
+        body: str = "",
+        *,
+        tools: Iterable[Tool[Any, Any]] = (),
+        **options: Unpack[SectionOptions[ParamsT]],
+    ) -> None:
+        super().__init__(title=title, template=body, tools=tools, **options)
+
+
+class ToolsSection(MarkdownSection[ParamsT]):
+    """Tools with a heading and an optional description. It never lists its tools: adapters tell the model of them."""
+
+    _text_name = "description"
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        tools: Iterable[Tool[Any, Any]],
+        description: str = "",
+        **options: Unpack[SectionOptions[ParamsT]],
+    ) -> None:
+        super().__init__(title=title, template=description, tools=tools, **options)

@@ -14,7 +14,7 @@ from .handlers import AnyHandler, Call
 from .idempotency import IdempotencyConfig
 from .tool_checks import (
     MIN_RESULT_CHARS,
-    Refusals,
+    DeclarationErrors,
     check_annotations,
     check_behaviour,
     check_idempotency,
@@ -98,6 +98,7 @@ class Tool(Generic[ParamsT, ResultT]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_declared",
         "_param_descriptions",
         "accepts_overrides",
@@ -166,11 +167,11 @@ class Tool(Generic[ParamsT, ResultT]):
         accepts_overrides: bool = True,
     ) -> None:
         name = checked_name(name)
-        refusals = Refusals(name)
+        refusals = DeclarationErrors(name)
         plan = checked_plan(handler, refusals)
         declared = cast(tuple[Any, ...] | None, getattr(self, "_declared", None))
         params_type, result_type = declared_types(declared, plan, refusals)
-        refusals = Refusals(name, params_type)
+        refusals = DeclarationErrors(name, params_type)
         check_params_type(params_type, refusals)
         if plan is not None:
             check_annotations(plan, handler, params_type, result_type, refusals)
@@ -237,7 +238,7 @@ class Tool(Generic[ParamsT, ResultT]):
         described = {**self._param_descriptions, **(params or {})}
         unknown = sorted(described.keys() - field_names(self.params_type))
         if unknown:
-            Refusals(self.name, self.params_type).refuse(
+            DeclarationErrors(self.name, self.params_type).refuse(
                 f"there is no parameter {unknown[0]!r} to describe. "
                 f"Its parameters: {', '.join(field_names(self.params_type)) or 'none'}."
             )
@@ -277,6 +278,3 @@ _NOTHING = ("", "null", "{}", b"", b"null", b"{}")
 @dataclass
 class _Nothing:
     """No parameters."""
-
-
-__all__ = ["DEFAULT_MAX_RESULT_CHARS", "Isolation", "Tool"]

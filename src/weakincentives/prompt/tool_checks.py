@@ -30,21 +30,20 @@ MIN_RESULT_CHARS = 256
 """Less would not hold the notice that a result was cut."""
 
 
-class Refusals:
+class DeclarationErrors:
     """Refuses on behalf of one tool: every error carries its name and the type it is about."""
 
-    __slots__ = ("_params_type", "_subject", "_tool_name")
+    __slots__ = ("_params_type", "_tool_name")
 
-    def __init__(self, tool_name: str, params_type: Any = None, *, subject: str | None = None) -> None:
+    def __init__(self, tool_name: str, params_type: Any = None) -> None:
         self._tool_name = tool_name
         self._params_type = params_type if isinstance(params_type, type) else None
-        self._subject = subject or f"Tool {tool_name!r}"
 
     def refuse(self, text: str, dataclass_type: Any = None) -> NoReturn:
         """Raise the error."""
         about = dataclass_type if isinstance(dataclass_type, type) else self._params_type
         raise PromptValidationError(
-            f"{self._subject}: {text}", tool_name=self._tool_name, dataclass_type=about
+            f"Tool {self._tool_name!r}: {text}", tool_name=self._tool_name, dataclass_type=about
         ) from None
 
 
@@ -53,15 +52,15 @@ def checked_name(name: object) -> str:
     if isinstance(name, str) and NAME_PATTERN.fullmatch(name):
         return name
     if not isinstance(name, str):
-        Refusals(repr(name)).refuse(f"name must be text, got {type(name).__name__}.")
+        DeclarationErrors(repr(name)).refuse(f"name must be text, got {type(name).__name__}.")
     better = re.sub(r"[^a-z0-9_-]+", "_", name.lower()).strip("_")[:64]
-    return Refusals(name).refuse(
+    return DeclarationErrors(name).refuse(
         "name must be 1 to 64 lowercase letters, digits, '_' or '-' (^[a-z0-9_-]{1,64}$)"
         + (f"; use {better!r}." if better else ".")
     )
 
 
-def checked_description(text: object, refusals: Refusals, what: str = "description") -> str:
+def checked_description(text: object, refusals: DeclarationErrors, what: str = "description") -> str:
     """The text, stripped, if it is 1 to 200 characters."""
     if not isinstance(text, str):
         refusals.refuse(f"{what} must be text, got {type(text).__name__}.")
@@ -82,7 +81,7 @@ _MORE_ROOM = (
 )
 
 
-def checked_guidance(text: object, refusals: Refusals) -> str | None:
+def checked_guidance(text: object, refusals: DeclarationErrors) -> str | None:
     """The text, stripped, if it is at most 4,000 characters; None for an empty one."""
     if text is None:
         return None
@@ -97,7 +96,7 @@ def checked_guidance(text: object, refusals: Refusals) -> str | None:
     return stripped or None
 
 
-def checked_plan(handler: Any, refusals: Refusals) -> HandlerPlan | None:
+def checked_plan(handler: Any, refusals: DeclarationErrors) -> HandlerPlan | None:
     """How to call the handler; None for a tool without one."""
     if handler is None:
         return None
@@ -116,7 +115,9 @@ def handler_name(handler: Any) -> str:
     return getattr(handler, "__qualname__", None) or type(handler).__qualname__
 
 
-def declared_types(declared: tuple[Any, ...] | None, plan: HandlerPlan | None, refusals: Refusals) -> tuple[Any, Any]:
+def declared_types(
+    declared: tuple[Any, ...] | None, plan: HandlerPlan | None, refusals: DeclarationErrors
+) -> tuple[Any, Any]:
     """The params and result types: as declared, else as the handler is annotated."""
     params_type, result_type = (plain(item) for item in declared or (UNKNOWN, UNKNOWN))
     if isinstance(params_type, TypeVar) or params_type is UNKNOWN:
@@ -132,7 +133,7 @@ def declared_types(declared: tuple[Any, ...] | None, plan: HandlerPlan | None, r
     return params_type, result_type
 
 
-def check_params_type(params_type: Any, refusals: Refusals) -> None:
+def check_params_type(params_type: Any, refusals: DeclarationErrors) -> None:
     """Refuse a params type that the model's arguments cannot be parsed into."""
     if params_type is None:
         return
@@ -140,12 +141,13 @@ def check_params_type(params_type: Any, refusals: Refusals) -> None:
     if not is_params_type(params_type):
         refusals.refuse(f"params type {name} must be a dataclass, or None for a tool without parameters.")
     try:
-        shared_schema(params_type)  # kept there: whoever renders the tool finds it made
+        shared_schema(params_type)  # cached there, so rendering finds it made
     except PydanticJsonSchemaWarning:
         return  # a default that is left out of the schema, where warnings are errors
     except Exception as error:  # noqa: BLE001 - schema hooks of the user's types run here
+        said = str(error).split("\n", 1)[0].rstrip(".")  # without what pydantic adds to it
         refusals.refuse(
-            f"params type {name} has no JSON schema{_faulty_field(params_type)}: {first_line(error)}. Use text, "
+            f"params type {name} has no JSON schema{_faulty_field(params_type)}: {said}. Use text, "
             "numbers, lists, dicts and dataclasses; handlers get everything else from context.resources."
         )
 
@@ -164,12 +166,9 @@ def _faulty_field(params_type: Any) -> str:
     return ""
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, without what pydantic adds to it."""
-    return str(error).split("\n", 1)[0].rstrip(".")
-
-
-def check_annotations(plan: HandlerPlan, handler: Any, params_type: Any, result_type: Any, refusals: Refusals) -> None:
+def check_annotations(
+    plan: HandlerPlan, handler: Any, params_type: Any, result_type: Any, refusals: DeclarationErrors
+) -> None:
     """Refuse a handler whose annotations contradict the tool's types."""
     name = handler_name(handler)
     wanted, returned = type_name(params_type), type_name(result_type)
@@ -197,7 +196,7 @@ def check_annotations(plan: HandlerPlan, handler: Any, params_type: Any, result_
 
 
 def checked_examples(
-    examples: Any, params_type: Any, result_type: Any, refusals: Refusals
+    examples: Any, params_type: Any, result_type: Any, refusals: DeclarationErrors
 ) -> tuple[ToolExample[Any, Any], ...]:
     """The examples as a tuple, if each shows a call that could be."""
     if isinstance(examples, ToolExample):
@@ -208,7 +207,7 @@ def checked_examples(
     return checked
 
 
-def _check_example(example: object, what: str, params_type: Any, result_type: Any, refusals: Refusals) -> None:
+def _check_example(example: object, what: str, params_type: Any, result_type: Any, refusals: DeclarationErrors) -> None:
     if not isinstance(example, ToolExample):
         refusals.refuse(f"{what} must be a ToolExample, got {type(example).__name__}.")
     known = cast(ToolExample[Any, Any], example)
@@ -221,7 +220,7 @@ def _check_example(example: object, what: str, params_type: Any, result_type: An
         refusals.refuse(f"{what} input field {path!r} is wrong: {text}. The model would copy it.", params_type)
 
 
-def _wrong(what: str, value: object, wanted: Any, refusals: Refusals) -> NoReturn:
+def _wrong(what: str, value: object, wanted: Any, refusals: DeclarationErrors) -> NoReturn:
     fix = "Pass None" if wanted is None else f"Pass a {type_name(wanted)}"
     refusals.refuse(f"{what} must be {type_name(wanted)}, got {type_name(type(value))}. {fix}.", wanted)
 
@@ -239,7 +238,7 @@ def _problems(value: object, params_type: Any) -> list[tuple[str, str]]:
     return []
 
 
-def checked_timeout(timeout: object, refusals: Refusals) -> float | None:
+def checked_timeout(timeout: object, refusals: DeclarationErrors) -> float | None:
     """The timeout in seconds."""
     if timeout is None:
         return None
@@ -250,7 +249,7 @@ def checked_timeout(timeout: object, refusals: Refusals) -> float | None:
         refusals.refuse(f"{error} None means no timeout.")
 
 
-def check_isolation(isolation: object, handler: Any, refusals: Refusals) -> None:
+def check_isolation(isolation: object, handler: Any, refusals: DeclarationErrors) -> None:
     """Refuse an unknown isolation, and a handler that another process could not find."""
     if isolation not in (None, "thread", "process"):
         refusals.refuse(f'isolation must be "thread", "process" or None, got {isolation!r}.')
@@ -259,14 +258,14 @@ def check_isolation(isolation: object, handler: Any, refusals: Refusals) -> None
         refusals.refuse(f'isolation="process" needs a handler that is a function at module level; {what}.')
 
 
-def checked_limit(field: str, value: object, least: int, refusals: Refusals) -> int:
+def checked_limit(field: str, value: object, least: int, refusals: DeclarationErrors) -> int:
     """A whole number that is large enough."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         refusals.refuse(f"{field} must be a whole number of {least} or more, got {value!r}.")
     return value
 
 
-def check_idempotency(config: object, params_type: Any, refusals: Refusals) -> None:
+def check_idempotency(config: object, params_type: Any, refusals: DeclarationErrors) -> None:
     """Refuse keys that are not fields of the params, and params that keys cannot be made of."""
     if config is None:
         return
@@ -277,7 +276,7 @@ def check_idempotency(config: object, params_type: Any, refusals: Refusals) -> N
         if key not in names:
             known = ", ".join(names) or "none"
             refusals.refuse(
-                f"idempotency param_keys names {key!r}, which is no field of {type_name(params_type)}. "
+                f"idempotency param_keys names {key!r}, which is not a field of {type_name(params_type)}. "
                 f"Its fields: {known}."
             )
     if config.strategy in {"auto", "params"}:
@@ -289,7 +288,7 @@ def check_idempotency(config: object, params_type: Any, refusals: Refusals) -> N
             )
 
 
-def check_behaviour(annotations: object, refusals: Refusals) -> None:
+def check_behaviour(annotations: object, refusals: DeclarationErrors) -> None:
     """Refuse annotations that contradict one another."""
     if not isinstance(annotations, ToolAnnotations):
         refusals.refuse(f"annotations must be ToolAnnotations, got {type(annotations).__name__}.")
@@ -312,25 +311,3 @@ def field_names(params_type: Any) -> tuple[str, ...]:
     if isinstance(origin, type) and issubclass(origin, BaseModel):
         return tuple(origin.model_fields)
     return ()
-
-
-__all__ = [
-    "MAX_DESCRIPTION",
-    "MAX_GUIDANCE",
-    "MIN_RESULT_CHARS",
-    "Refusals",
-    "check_annotations",
-    "check_behaviour",
-    "check_idempotency",
-    "check_isolation",
-    "check_params_type",
-    "checked_description",
-    "checked_examples",
-    "checked_guidance",
-    "checked_limit",
-    "checked_name",
-    "checked_plan",
-    "checked_timeout",
-    "declared_types",
-    "field_names",
-]

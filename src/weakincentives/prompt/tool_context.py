@@ -2,17 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from reprlib import Repr
-from threading import Lock
-from typing import Any, NoReturn, TypedDict, Unpack, final
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, final, runtime_checkable
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
 from ..filesystem import Filesystem
-from ..resources import Resolver, ResourceContext, ResourceRegistry, ToolScope
+from ..interrupts import Lock
+from ..resources import Resolver, ResourceContext, ResourceRegistry
+from ..resources.context import ToolScope
 from ..run_context import Heartbeat, RunContext
 from ..session import Session, SessionProtocol
-from .protocols import PromptProtocol, ProviderAdapterProtocol, RenderedPromptProtocol
+from ..signatures import annotations_of
+
+# What a handler may rely on of the prompt and the adapter that its call belongs to.
+
+
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+@runtime_checkable
+class PromptProtocol(Protocol[OutputT_co]):
+    """The prompt being executed. `Prompt` is the implementation."""
+
+    @property
+    def ns(self) -> str:
+        """The namespace of its template."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """The key of its template within the namespace."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What events and errors call it."""
+        ...
+
+    @property
+    def output_type(self) -> type[OutputT_co] | None:
+        """The type its final answer is parsed into, if there is one."""
+        ...
+
+
+@runtime_checkable
+class RenderedPromptProtocol(Protocol[OutputT_co]):
+    """What the model was sent. `RenderedPrompt` is the implementation."""
+
+    @property
+    def text(self) -> str:
+        """The rendered sections."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[Any]:
+        """The enabled tools, in declaration order."""
+        ...
+
+    @property
+    def output_type(self) -> type[OutputT_co] | None:
+        """The type its final answer is parsed into, if there is one."""
+        ...
+
+
+@runtime_checkable
+class ProviderAdapterProtocol(Protocol[OutputT_co]):
+    """Talks to the model and runs its tool calls."""
+
+    @property
+    def evaluate(self) -> Callable[..., Any]:
+        """`evaluate(prompt, session, **options)` runs the whole tool loop for a prompt.
+
+        The response's `output` is of the prompt's output type. The options are each adapter's own, by name.
+        """
+        ...
+
 
 # The resources of a context that was made by hand, as a test makes one.
 
@@ -24,7 +90,7 @@ _MISSING: Any = object()
 class ContextResources:
     """A registry, opened when something is first asked for, as one call would see it.
 
-    Nobody knows when the context is no longer needed: what was built stays open until `close`.
+    Nothing tells when the context is no longer needed: what was built stays open until `close`.
     """
 
     __slots__ = ("_lock", "_registry", "_scope", "context")
@@ -76,10 +142,51 @@ def usable(registry: ResourceRegistry) -> ResourceRegistry | ContextResources:
 
 
 _NO_RESOURCES = ResourceRegistry()
+_set = object.__setattr__  # past `ToolContext.__setattr__`, which refuses
 
 
-class ContextFields:
-    """The fields while they can still be set. See `ToolContext.__new__`."""
+class ContextChanges(TypedDict, total=False):
+    """What `ToolContext.replace` takes: the arguments of the constructor."""
+
+    prompt: PromptProtocol[Any] | None
+    rendered_prompt: RenderedPromptProtocol[Any] | None
+    adapter: ProviderAdapterProtocol[Any] | None
+    session: SessionProtocol | None
+    deadline: Deadline | None
+    budget_tracker: BudgetTracker | None
+    resources: Resolver | ResourceRegistry | None
+    heartbeat: Heartbeat | None
+    run_context: RunContext | None
+    call_id: str | None
+    tool_name: str | None
+    idempotency_key: str | None
+
+
+class ToolContext:
+    """Everything a handler may touch; made for one call and revoked when it ends.
+
+    Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
+    field has a default, so that a test names only what its handler uses: a session of its own, no resources. Fields
+    cannot be set; `replace` makes another context.
+
+    Attributes:
+        prompt: the prompt being executed.
+        rendered_prompt: what the model was sent, when there is such a thing.
+        adapter: who talks to the model.
+        session: the state, by type; `session.dispatcher` is where events are published.
+        deadline: when the run must be over.
+        resources: what was bound for handlers, by type. A registry that is passed here is opened when it is first
+            used, and what its providers build stays open: `weakincentives.testing.make_context` can close it.
+        heartbeat: see `beat`.
+        run_context: the run's correlation ids.
+        call_id: the model's id of this call.
+        tool_name: the tool that is called.
+        idempotency_key: under which key the call is recorded, to be passed on to services that take one.
+
+    >>> context = ToolContext(resources=ResourceRegistry.build({str: "hello"}))
+    >>> context.resources.get(str), context.filesystem, context.budget_tracker
+    ('hello', None, None)
+    """
 
     __slots__ = (
         "_budget_tracker",
@@ -111,54 +218,8 @@ class ContextFields:
     _budget_tracker: BudgetTracker | None
     _source: ToolContext | None
 
-
-class ContextChanges(TypedDict, total=False):
-    """What `ToolContext.replace` takes: the arguments of the constructor."""
-
-    prompt: PromptProtocol[Any] | None
-    rendered_prompt: RenderedPromptProtocol[Any] | None
-    adapter: ProviderAdapterProtocol[Any] | None
-    session: SessionProtocol | None
-    deadline: Deadline | None
-    budget_tracker: BudgetTracker | None
-    resources: Resolver | ResourceRegistry | None
-    heartbeat: Heartbeat | None
-    run_context: RunContext | None
-    call_id: str | None
-    tool_name: str | None
-    idempotency_key: str | None
-
-
-class ToolContext(ContextFields):
-    """Everything a handler may touch; made for one call and worthless after it.
-
-    Once the call is over, writes through `session`, its dispatcher and `filesystem` raise `StaleCallError`. Every
-    field has a default, so that a test names only what its handler uses: a session of its own, no resources. Fields
-    cannot be set; `replace` makes another context.
-
-    Attributes:
-        prompt: the prompt being executed.
-        rendered_prompt: what the model was sent, when there is such a thing.
-        adapter: who talks to the model.
-        session: the state, by type; `session.dispatcher` is where events are published.
-        deadline: when the run must be over.
-        resources: what was bound for handlers, by type. A registry that is passed here is opened when it is first
-            used, and what its providers build stays open: `weakincentives.testing.make_context` can close it.
-        heartbeat: see `beat`.
-        run_context: the run's correlation ids.
-        call_id: the model's id of this call.
-        tool_name: the tool that is called.
-        idempotency_key: under which key the call is recorded, to be passed on to services that take one.
-
-    >>> context = ToolContext(resources=ResourceRegistry.build({str: "hello"}))
-    >>> context.resources.get(str), context.filesystem, context.budget_tracker
-    ('hello', None, None)
-    """
-
-    __slots__ = ()
-
-    def __new__(  # noqa: PLR0917, PYI034 - the documents' order; nobody passes them by position
-        cls,
+    def __init__(  # noqa: PLR0917 - the documents' order
+        self,
         prompt: PromptProtocol[Any] | None = None,
         rendered_prompt: RenderedPromptProtocol[Any] | None = None,
         adapter: ProviderAdapterProtocol[Any] | None = None,
@@ -172,33 +233,27 @@ class ToolContext(ContextFields):
         call_id: str | None = None,
         tool_name: str | None = None,
         idempotency_key: str | None = None,
-    ) -> ToolContext:
-        """Fill the fields, then close them."""
-        # One is made for every call: a frozen dataclass takes three times as long as filling the fields and
-        # closing the door behind them.
-        self: Any = object.__new__(ContextFields)
-        self.prompt = prompt
-        self.rendered_prompt = rendered_prompt
-        self.adapter = adapter
-        self.session = Session() if session is None else session
-        self.deadline = deadline
+    ) -> None:
         if isinstance(resources, ResourceRegistry):
             resources = usable(resources)
-        self.resources = _NO_RESOURCES if resources is None else resources
-        self.heartbeat = heartbeat
-        self.run_context = run_context
-        self.call_id = call_id
-        self.tool_name = tool_name
-        self.idempotency_key = idempotency_key
-        self._budget_tracker = budget_tracker
-        self._source = None
-        self.__class__ = cls
-        return self
+        _set(self, "prompt", prompt)
+        _set(self, "rendered_prompt", rendered_prompt)
+        _set(self, "adapter", adapter)
+        _set(self, "session", Session() if session is None else session)
+        _set(self, "deadline", deadline)
+        _set(self, "resources", _NO_RESOURCES if resources is None else resources)
+        _set(self, "heartbeat", heartbeat)
+        _set(self, "run_context", run_context)
+        _set(self, "call_id", call_id)
+        _set(self, "tool_name", tool_name)
+        _set(self, "idempotency_key", idempotency_key)
+        _set(self, "_budget_tracker", budget_tracker)
+        _set(self, "_source", None)
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
+    def __setattr__(self, name: str, value: object, /) -> None:
         raise AttributeError(f"ToolContext.{name} cannot be set; context.replace({name}=...) makes another context.")
 
-    def __delattr__(self, name: str) -> NoReturn:
+    def __delattr__(self, name: str, /) -> None:
         raise AttributeError(f"ToolContext.{name} cannot be deleted.")
 
     def replace(self, **changes: Unpack[ContextChanges]) -> ToolContext:
@@ -216,7 +271,7 @@ class ToolContext(ContextFields):
             raise TypeError(f"ToolContext has no field {unknown[0]!r}. Its fields: {', '.join(_FIELDS)}.")
         kept: dict[str, Any] = {name: self._own(name) for name in _FIELDS if name not in changes}
         other = ToolContext(**kept, **changes)
-        _set_source(other, self)
+        _set(other, "_source", self)
         return other
 
     __replace__ = replace  # for `copy.replace`, from Python 3.13 on
@@ -266,11 +321,7 @@ class ToolContext(ContextFields):
             self.heartbeat.beat()
 
 
-_FIELDS = (
-    "prompt", "rendered_prompt", "adapter", "session", "deadline", "budget_tracker", "resources", "heartbeat",
-    "run_context", "call_id", "tool_name", "idempotency_key",
-)  # fmt: skip
-_set_source = ContextFields.__dict__["_source"].__set__  # fields cannot be set from outside; this is the slot
+_FIELDS = tuple(annotations_of(ContextChanges))
 
 _repr = Repr()
 _repr.maxother = _repr.maxstring = 120

@@ -6,22 +6,110 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import Field, field, make_dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, ParamSpec, cast, final, get_args, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    final,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from pydantic import BaseModel
 
 from ..results import ToolResult
 from ..signatures import signature_of
-from .function_tool import FunctionTool, OwnT, WithContext, WithoutContext
-from .function_tool import ResultT as R
 from .handlers import UNKNOWN, is_async, is_context, resolved_hints, unwrap_awaitable
 from .idempotency import IdempotencyConfig
-from .tool import DEFAULT_MAX_RESULT_CHARS, Isolation
-from .tool_checks import Refusals
+from .tool import DEFAULT_MAX_RESULT_CHARS, Isolation, Tool
+from .tool_checks import DeclarationErrors
 from .tool_context import ToolContext
 from .tool_metadata import ToolAnnotations, ToolExample
 from .type_forms import is_params_type, plain
+
+# A tool that is still the function it was made of, and what type checkers know of it.
+
+
+class _Dataclass(Protocol):
+    """Any instance of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+ParamsT = TypeVar("ParamsT")
+ResultT = TypeVar("ResultT")
+R = TypeVar("R")
+OwnT = TypeVar("OwnT", bound=_Dataclass | BaseModel)
+"""The params of a function that takes them as they are."""
+OwnT_contra = TypeVar("OwnT_contra", bound=_Dataclass | BaseModel, contravariant=True)
+ReturnT_co = TypeVar("ReturnT_co", covariant=True)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class WithContext(Protocol[OwnT_contra, ReturnT_co]):
+    """`def find(params: Find, *, context: ToolContext)`."""
+
+    def __call__(self, params: OwnT_contra, *, context: ToolContext) -> ReturnT_co:
+        """Call it."""
+        ...
+
+
+class WithoutContext(Protocol[OwnT_contra, ReturnT_co]):
+    """`def find(params: Find)`."""
+
+    def __call__(self, params: OwnT_contra) -> ReturnT_co:
+        """Call it."""
+        ...
+
+
+@final
+class FunctionTool(Tool[ParamsT, ResultT], Generic[ParamsT, ResultT, FunctionT]):
+    """What `@tool` makes: a `Tool` that can be called like the function, outside of any transaction.
+
+    Calling it runs the function itself, with its own parameters and its own result: nothing is parsed, recorded or
+    undone. `call` is the handler, as of every tool. `inspect.signature` and doctest see the function.
+
+    Attributes:
+        function: the function, unchanged.
+    """
+
+    __slots__ = ("__wrapped__", "function")
+
+    function: FunctionT
+
+    @classmethod
+    def of(cls, function: Any, types: tuple[Any, ...], arguments: Mapping[str, Any]) -> FunctionTool[Any, Any, Any]:
+        """A tool with these arguments of the constructor; not for users, who write `@tool`."""
+        made: FunctionTool[Any, Any, Any] = object.__new__(cls)
+        made._fill(_declared=types, function=function, __wrapped__=function)
+        made.__init__(**arguments)
+        return made
+
+    if TYPE_CHECKING:
+        __call__: FunctionT
+    else:
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Call the function."""
+            return self.function(*args, **kwargs)
+
+    def _remade(self, arguments: Mapping[str, Any]) -> Tool[ParamsT, ResultT]:
+        # With another handler, the function is not what the tool runs any more.
+        if arguments["handler"] is not self.handler:
+            return super()._remade(arguments)
+        return FunctionTool.of(self.function, self._declared, arguments)
+
 
 # What a function's docstring says: a summary and guidance for the model, and a line for each parameter.
 
@@ -33,23 +121,23 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Docstring:
+class Docstring(NamedTuple):
     """A docstring in its parts.
 
     Attributes:
         summary: the first paragraph, on one line; empty when there is none.
         parameters: the parameters' descriptions, from an `Args:` section or `:param name:` lines.
+        lines: each line below the first paragraph, and whom it describes.
     """
 
     summary: str
     parameters: Mapping[str, str]
-    _rest: tuple[tuple[str, str | None], ...]  # each line below the first paragraph, and whom it describes
+    lines: tuple[tuple[str, str | None], ...]
 
     def rest(self, *, without: Collection[str]) -> str:
         """Everything below the first paragraph, but for the descriptions of these parameters."""
         kept: list[str] = []
-        for line, owner in reversed(self._rest):
+        for line, owner in reversed(self.lines):
             # Read from the end: a heading is kept when something indented is left below it.
             below = next((text for text in reversed(kept) if text), "")
             if owner not in without and (line or below) and (not _SECTION.match(line) or below.startswith(" ")):
@@ -114,7 +202,7 @@ class ToolDecorator:
     stand in the schema, and those on `params` and `context`, which the model does not see. A first paragraph of more
     than 200 characters is refused: nothing is cut. The tool can still be called like the function; see `FunctionTool`.
 
-    `PromptValidationError` for whatever `Tool` refuses, and for parameters and results without annotations.
+    `PromptValidationError` for everything that `Tool` refuses, and for parameters and results without annotations.
 
     >>> @tool
     ... def add(left: int, right: int = 1) -> int:
@@ -197,7 +285,7 @@ class ToolDecorator:
         return f"tool({', '.join(f'{name}={value!r}' for name, value in self._options.items())})"
 
 
-tool = ToolDecorator({})
+tool: ToolDecorator = ToolDecorator({})
 """The decorator; see `ToolDecorator`."""
 
 
@@ -212,7 +300,7 @@ def _build(
     if not inspect.isroutine(function):
         raise TypeError(f"@tool takes a function, got {function!r}.")
     name = function.__name__ if name is None else name
-    refusals = Refusals(name)
+    refusals = DeclarationErrors(name)
     doc = read_docstring(function.__doc__)
     description = doc.summary if description is None else description
     if not description.strip():
@@ -228,8 +316,7 @@ def _build(
     return FunctionTool.of(function, (shape.params_type, shape.result_type), arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(NamedTuple):
     """How a function is called and what it gives. `names` is None for a function that takes params as they are.
 
     `documented` are the parameters whose lines in the docstring are not for the guidance.
@@ -243,7 +330,7 @@ class _Shape:
     documented: frozenset[str]
 
 
-def _read(function: Function, doc: Docstring, refusals: Refusals) -> _Shape:
+def _read(function: Function, doc: Docstring, refusals: DeclarationErrors) -> _Shape:
     hints = resolved_hints(function)
     parameters = list(signature_of(function).parameters.values())
     context_name = next((p.name for p in parameters if _takes_context(p, hints)), None)
@@ -287,7 +374,7 @@ def _make_params_type(
     arguments: Sequence[inspect.Parameter],
     hints: Mapping[str, Any],
     texts: Mapping[str, str | None],
-    refusals: Refusals,
+    refusals: DeclarationErrors,
 ) -> type[Any]:
     made: list[tuple[str, Any, Any]] = []
     for argument in arguments:
@@ -328,32 +415,9 @@ def _field(default: Any, text: str | None) -> Any:
 
 
 def _handler(function: Function, shape: _Shape) -> Function:
-    if shape.names is None and not shape.wraps:
-        return function
-    call = _caller(function, shape)
-    handler = _awaiting(call) if is_async(function) else _wrapping(call)
-    # Another process finds the tool, and so the handler, under the function's name.
-    handler.__name__, handler.__qualname__ = function.__name__, function.__qualname__
-    handler.__module__, handler.__doc__ = function.__module__, function.__doc__
-    return handler
-
-
-def _awaiting(call: Callable[[Any, ToolContext], Any]) -> Function:
-    async def handler(params: Any, context: ToolContext) -> Any:
-        return _result(await call(params, context))
-
-    return handler
-
-
-def _wrapping(call: Callable[[Any, ToolContext], Any]) -> Function:
-    def handler(params: Any, context: ToolContext) -> Any:
-        return _result(call(params, context))
-
-    return handler
-
-
-def _caller(function: Function, shape: _Shape) -> Callable[[Any, ToolContext], Any]:
     names, context_name = shape.names, shape.context_name
+    if names is None and not shape.wraps:
+        return function
 
     def call(params: Any, context: ToolContext) -> Any:
         arguments = {} if names is None else {name: getattr(params, name) for name in names}
@@ -361,7 +425,17 @@ def _caller(function: Function, shape: _Shape) -> Callable[[Any, ToolContext], A
             arguments[context_name] = context
         return function(params, **arguments) if names is None else function(**arguments)
 
-    return call
+    def handler(params: Any, context: ToolContext) -> Any:
+        return _result(call(params, context))
+
+    async def async_handler(params: Any, context: ToolContext) -> Any:
+        return _result(await call(params, context))
+
+    made = async_handler if is_async(function) else handler
+    # Another process finds the tool, and so the handler, under the function's name.
+    made.__name__, made.__qualname__ = function.__name__, function.__qualname__
+    made.__module__, made.__doc__ = function.__module__, function.__doc__
+    return made
 
 
 def _result(value: Any) -> ToolResult[Any]:

@@ -19,6 +19,9 @@ class ToolAnnotations:
         idempotent: calling it again with the same arguments changes nothing more. This is a hint for clients;
             `IdempotencyConfig` is what makes WINK run a call once.
         open_world: it talks to a world outside, such as the web.
+        starts_programs: whether files may change by other means than `context.filesystem` during its calls, as by
+            programs that it starts. False says that they do not, nor in calls that it makes: WINK takes it at its word,
+            and files with `watch="scan"` are then not searched for changes. This is WINK's own and no hint of MCP.
 
     A `Tool` refuses to be both read-only and destructive.
 
@@ -32,6 +35,7 @@ class ToolAnnotations:
     destructive: bool | None = None
     idempotent: bool = False
     open_world: bool = True
+    starts_programs: bool = True
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -51,7 +55,7 @@ class ToolAnnotations:
         }
 
 
-# One representative call of a tool, for the model and for whoever reads the tool.
+# One representative call of a tool, for the model and for readers of the code.
 
 
 ParamsT = TypeVar("ParamsT")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 from ..errors import PromptValidationError
-from .placeholders import Body, dotted
-from .policy import ToolPolicy, as_policy
+from .placeholders import TemplateText, dotted
+from .policy import ToolPolicy, as_policy, may_overlap
 from .prompt_resources import as_bindings
 from .section import Section, has_own
 from .tool import Tool
+from .type_forms import short_name
 from .visibility import SectionVisibility
 
 RESERVED_TOOL_NAMES: Final = frozenset({"open_sections", "read_section", "read_tool_result"})
@@ -27,16 +28,25 @@ class BoundTool:
         policies: all that govern it, in the order in which they are asked: those of its section, of the sections
             around it from the inside out, of the template.
         section_path: where it was declared.
+        listeners: those of the policies that are told of calls that succeeded.
+        overlaps: whether its calls may run beside one another: it only reads, and its policies allow it.
     """
 
     tool: Tool[Any, Any]
     policies: tuple[ToolPolicy, ...] = ()
     section_path: tuple[str, ...] = ()
+    listeners: tuple[ToolPolicy, ...] = field(init=False)
+    overlaps: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        listeners = tuple(policy for policy in self.policies if as_policy(policy).listener() is not None)
+        object.__setattr__(self, "listeners", listeners)
+        object.__setattr__(self, "overlaps", self.tool.annotations.read_only and may_overlap(self.policies))
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Node:
+class SectionNode:
     """One section in its place.
 
     Attributes:
@@ -59,48 +69,46 @@ class Node:
     visibility: SectionVisibility | None
     needs_params: bool
     has_state: bool
-    override: Body | None = None
+    override: TemplateText | None = None
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Tree:
+class SectionTree(NamedTuple):
     """All nodes, depth first in the order of declaration, and what is known of them together."""
 
-    nodes: tuple[Node, ...]
-    tools: Mapping[str, BoundTool] = field(repr=False)
-    params_types: Mapping[type[Any], str] = field(repr=False)
-    resources: Mapping[type[Any], tuple[object, str]] = field(repr=False)
+    nodes: tuple[SectionNode, ...]
+    tools: Mapping[str, BoundTool]
+    params_types: Mapping[type[Any], str]
+    resources: Mapping[type[Any], tuple[object, str]]
 
-    def overridden(self, bodies: Mapping[str, Body], tools: Mapping[str, Tool[Any, Any]]) -> Tree:
+    def overridden(self, bodies: Mapping[str, TemplateText], tools: Mapping[str, Tool[Any, Any]]) -> SectionTree:
         """The same tree with other section bodies, by dotted path, and other tools, by name."""
-        nodes: list[Node] = []
+        nodes: list[SectionNode] = []
         for node in self.nodes:
             if node.key in bodies or any(bound.tool.name in tools for bound in node.tools):
                 bound = tuple(replace(bound, tool=tools.get(bound.tool.name, bound.tool)) for bound in node.tools)
-                node = replace(node, override=bodies.get(node.key), tools=bound)
+                node = replace(node, override=bodies.get(node.key, node.override), tools=bound)
             nodes.append(node)
         by_name = {bound.tool.name: bound for node in nodes for bound in node.tools}
-        return replace(self, nodes=tuple(nodes), tools=by_name)
+        return self._replace(nodes=tuple(nodes), tools=by_name)
 
 
-def lay_out(sections: Iterable[Section[Any]], policies: Sequence[ToolPolicy]) -> Tree:
+def build_section_tree(sections: Iterable[Section[Any]], policies: Sequence[ToolPolicy]) -> SectionTree:
     """Lay the sections out.
 
     `PromptValidationError` for equal keys beside one another, equal or reserved tool names, and two sections that bind
     the same resource type (the message has both paths), and what a policy's `check_tool` raises.
     """
-    nodes: list[Node | None] = []
+    nodes: list[SectionNode | None] = []
     _place(tuple(sections), (), tuple(policies), nodes)
-    placed = cast(list[Node], nodes)
-    return Tree(tuple(placed), _tools(placed), _params_types(placed), _resources(placed))
+    placed = cast(list[SectionNode], nodes)
+    return SectionTree(tuple(placed), _tools(placed), _params_types(placed), _resources(placed))
 
 
 def _place(
     sections: Sequence[Section[Any]],
     above: tuple[str, ...],
     outer: tuple[ToolPolicy, ...],
-    nodes: list[Node | None],
+    nodes: list[SectionNode | None],
 ) -> None:
     seen: set[str] = set()
     for section in sections:
@@ -115,16 +123,20 @@ def _place(
         index = len(nodes)
         nodes.append(None)  # its place; it is made when the end of its subtree is known
         _place(section.children, path, policies, nodes)
-        below = cast(list[Node], nodes[index + 1 :])
+        below = cast(list[SectionNode], nodes[index + 1 :])
         nodes[index] = _node(section, path, policies, index, below)
 
 
 def _node(
-    section: Section[Any], path: tuple[str, ...], policies: tuple[ToolPolicy, ...], index: int, below: Sequence[Node]
-) -> Node:
+    section: Section[Any],
+    path: tuple[str, ...],
+    policies: tuple[ToolPolicy, ...],
+    index: int,
+    below: Sequence[SectionNode],
+) -> SectionNode:
     own_rule = has_own(section, "is_enabled")
     own_body = has_own(section, "render_body")
-    return Node(
+    return SectionNode(
         section=section,
         path=path,
         key=dotted(path),
@@ -140,7 +152,7 @@ def _node(
     )
 
 
-def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
+def _tools(nodes: Iterable[SectionNode]) -> dict[str, BoundTool]:
     found: dict[str, BoundTool] = {}
     for bound in (bound for node in nodes for bound in node.tools):
         name, path = bound.tool.name, bound.section_path
@@ -164,7 +176,7 @@ def _tools(nodes: Iterable[Node]) -> dict[str, BoundTool]:
     return found
 
 
-def _params_types(nodes: Iterable[Node]) -> dict[type[Any], str]:
+def _params_types(nodes: Iterable[SectionNode]) -> dict[type[Any], str]:
     found: dict[type[Any], str] = {}
     for node in nodes:
         if node.section.params_type is not None:
@@ -172,22 +184,22 @@ def _params_types(nodes: Iterable[Node]) -> dict[type[Any], str]:
     return found
 
 
-def _resources(nodes: Sequence[Node]) -> dict[type[Any], tuple[object, str]]:
+def _resources(nodes: Sequence[SectionNode]) -> dict[type[Any], tuple[object, str]]:
     found: dict[type[Any], tuple[object, str]] = {}
     for node in _not_switched_off(nodes):
         for resource_type, value in as_bindings(node.section.resources()).items():
             if resource_type in found:
-                name = getattr(resource_type, "__name__", None) or repr(resource_type)
                 raise PromptValidationError(
-                    f"{name} is bound twice: by section {found[resource_type][1]!r} and by section {node.key!r}. "
-                    "A prompt has one of each; leave one of the sections out, or let both share it.",
+                    f"{short_name(resource_type)} is bound twice: by section {found[resource_type][1]!r} and by "
+                    f"section {node.key!r}. A prompt has one of each; leave one of the sections out, or let both "
+                    "share it.",
                     section_path=node.path,
                 )
             found[resource_type] = (value, node.key)
     return found
 
 
-def _not_switched_off(nodes: Sequence[Node]) -> Iterator[Node]:
+def _not_switched_off(nodes: Sequence[SectionNode]) -> Iterator[SectionNode]:
     index = 0
     while index < len(nodes):
         node = nodes[index]
@@ -196,6 +208,3 @@ def _not_switched_off(nodes: Sequence[Node]) -> Iterator[Node]:
         else:
             yield node
             index += 1
-
-
-__all__ = ["RESERVED_TOOL_NAMES", "BoundTool", "Node", "Tree", "lay_out"]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, TypeVar, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 
 _ANY: tuple[object, ...] = (Any, object)
 
@@ -39,9 +39,9 @@ def is_params_type(form: Any) -> bool:
     origin: Any = get_origin(form) or form
     if not isinstance(origin, type):
         return False
-    if issubclass(origin, RootModel):
-        return False
-    return is_dataclass(cast(Any, origin)) or is_typed_dict(cast(Any, origin)) or issubclass(origin, BaseModel)
+    if issubclass(origin, BaseModel):
+        return not origin.__pydantic_root_model__
+    return is_dataclass(cast(Any, origin)) or is_typed_dict(cast(Any, origin))
 
 
 def is_typed_dict(form: Any) -> bool:
@@ -164,8 +164,7 @@ def _is_union(form: Any) -> bool:
 # `Section[Params]` and `PromptTemplate[Output]`: a type argument that the constructor already knows.
 #
 # Python's own `Cls[X](...)` tells the instance of `X` only after `__init__` has run, too late to refuse anything.
-# Here
-# `Cls[X]` is a small subclass that carries `X`, made once for each pair.
+# Here `Cls[X]` is a small subclass that carries `X`, made once for each pair.
 
 
 if TYPE_CHECKING:
@@ -182,15 +181,16 @@ else:
 
 
 @lru_cache(maxsize=1024)
-def specialise(cls: type[Any], attribute: str, argument: Any) -> type[Any]:
+def bind_type_arguments(cls: type[Any], attribute: str, argument: Any) -> type[Any]:
     """The subclass of `cls` whose class attribute says `argument`; TypeError when `cls` has one already."""
     known = getattr(cls, attribute, None)
     if known is not None:
-        raise TypeError(f"{cls.__name__} is for {_name(known)} already; it takes no further type argument.")
+        raise TypeError(f"{cls.__name__} is for {short_name(known)} already; it takes no further type argument.")
     make: Any = type(cls)
     namespace = {"__module__": cls.__module__, "__doc__": cls.__doc__, attribute: argument}
-    return make(f"{cls.__name__}[{_name(argument)}]", (cls,), namespace)
+    return make(f"{cls.__name__}[{short_name(argument)}]", (cls,), namespace)
 
 
-def _name(argument: Any) -> str:
+def short_name(argument: Any) -> str:
+    """The name of a class; the text of anything else."""
     return getattr(argument, "__name__", None) or repr(argument)

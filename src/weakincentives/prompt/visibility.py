@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import final
 
-from ..session.protocols import SessionProtocol
+from ..session import SessionProtocol
 from ..session.reducers import reducer
 
 
@@ -66,10 +66,7 @@ def set_visibility(
 ) -> None:
     """Show sections in full, or as summaries, from the next rendering with this session on.
 
-    Paths that name no section have no effect. Restoring an earlier snapshot of the session takes it back.
+    Paths that name no section have no effect. Restoring an earlier snapshot of the session undoes it.
     """
     session.install(VisibilityOverrides)
     session.dispatch(SetVisibility(tuple(section_keys), visibility))
-
-
-__all__ = ["SectionVisibility", "SetVisibility", "VisibilityOverrides", "set_visibility"]

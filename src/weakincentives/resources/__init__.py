@@ -1,5 +1,6 @@
 """Dependency injection for tools: what is bound, how it is built, how long it lives."""
 
+from ..deprecation import FormerNames, former_names
 from ..errors import (
     DuplicateBindingError,
     ProviderError,
@@ -11,8 +12,10 @@ from ..errors import (
 )
 from ..types import Closeable, PostConstruct, Snapshotable
 from .binding import Binding, Provider, Resolver, Scope
-from .context import ResourceContext, ToolScope
+from .context import ResourceContext
 from .registry import ResourceRegistry
+
+__getattr__: FormerNames = former_names(__name__, {"ToolScope": "resources.context"})
 
 __all__ = [
     "Binding",
@@ -30,6 +33,5 @@ __all__ = [
     "ResourcesClosedError",
     "Scope",
     "Snapshotable",
-    "ToolScope",
     "UnboundResourceError",
 ]

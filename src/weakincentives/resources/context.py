@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from threading import RLock
 from typing import Any, Self, TypeVar, final, overload
 
-from .binding import Binding
-from .lifetime import Lifetime, Owned, Root, end
+from ..interrupts import RLock
+from ..waiting import blocking_here, current_waiting, drive
+from .binding import Binding, name_of
+from .lifetime import Lifetime, Owned, ResourceRoot, end
 from .resolution import MISSING, get_awaiting, get_blocking
-from .type_checks import name_of
-from .waiting import Blocking, block_on, way_of_waiting
 
 # The resources of one tool call.
 
@@ -33,7 +33,7 @@ class ToolScope:
 
     __slots__ = ("_errors", "_life", "_own", "_root", "_shared")
 
-    def __init__(self, root: Root, overrides: Mapping[Any, object] | None) -> None:
+    def __init__(self, root: ResourceRoot, overrides: Mapping[Any, object] | None) -> None:
         self._root = root
         self._shared = root.ready
         self._own: dict[Any, Any] = dict(overrides) if overrides else {}
@@ -67,7 +67,7 @@ class ToolScope:
         return resource_type in self._own or resource_type in self._root.bindings
 
     def snapshotables(self) -> tuple[Any, ...]:
-        """What is alive and can be taken back: the context's and this scope's own. Overrides are not among them."""
+        """What is alive and can be restored: the context's and this scope's own. Overrides are not among them."""
         life = self._life
         if life is None:
             return self._root.snapshotables
@@ -83,13 +83,13 @@ class ToolScope:
         """End the scope, as leaving its `with` block does; closing twice does nothing."""
         owned = self._seal()
         if owned:
-            self._errors = block_on(end(self._root, owned, Blocking(self._root.event_loop)))
+            self._errors = drive(end(self._root, owned, blocking_here()))
 
     async def aclose(self) -> None:
         """Like `close`, preferring each resource's `aclose()`."""
         owned = self._seal()
         if owned:
-            self._errors = await end(self._root, owned, way_of_waiting(self._root.event_loop))
+            self._errors = await end(self._root, owned, current_waiting())
 
     def _lifetime(self) -> Lifetime:
         """Where this scope's own resources are kept; made only when something may be built."""
@@ -105,7 +105,7 @@ class ToolScope:
 
     def _seal(self) -> Sequence[Owned]:
         self._own = self._shared = _NOTHING
-        if self._life is None:  # whoever is making one sees what was just set, see above
+        if self._life is None:  # a thread that is making one sees what was just set, see above
             return ()
         with self._root.lock:
             life = self._life
@@ -165,7 +165,7 @@ class ResourceContext:
         self._used = False
         self._errors: tuple[BaseException, ...] = ()
         # A closed stand-in until it is opened, so that every method finds a root.
-        self.root = Root(bindings, 0, self._lock)
+        self.root: ResourceRoot = ResourceRoot(bindings, 0, self._lock)
         self.root.seal()
         self._ready = self.root.ready
 
@@ -225,7 +225,7 @@ class ResourceContext:
         return self._errors
 
     def snapshotables(self) -> tuple[Any, ...]:
-        """What is alive and can be taken back: instances handed in, and built ones in order of birth, each once."""
+        """What is alive and can be restored: instances handed in, then built ones, oldest first; each once."""
         return self.root.snapshotables
 
     @property
@@ -234,24 +234,29 @@ class ResourceContext:
         return bool(self.root.eager_tools)
 
     def mark(self) -> int:
-        """A point in time for `born_since` and `discard`; nothing was built between two marks that are equal."""
-        return self.root.births
+        """A point in time for `built_since` and `discard`; nothing was built between two marks that are equal."""
+        return self.root.build_count
+
+    def built_since(self, mark: int) -> tuple[object, ...]:
+        """What was built for the context after the mark, oldest first; resources of tool scopes are not counted."""
+        return tuple(item.value for item in self.root.built_since(mark))
 
     def born_since(self, mark: int) -> tuple[object, ...]:
-        """What was built for the context after the mark, oldest first; resources of tool scopes are not counted."""
-        return tuple(item.value for item in self.root.born_since(mark))
+        """The old name of `built_since`, until 1.0."""
+        warnings.warn("born_since goes away in 1.0. Use built_since.", DeprecationWarning, stacklevel=2)
+        return self.built_since(mark)
 
     def discard(self, mark: int) -> None:
         """Close what was built for the context after the mark, newest first, and forget it: `get` builds it anew."""
         root = self.root
-        if root.births != mark:
-            self._errors += block_on(end(root, root.take_since(mark), Blocking(root.event_loop)))
+        if root.build_count != mark:
+            self._errors += drive(end(root, root.take_since(mark), blocking_here()))
 
     async def adiscard(self, mark: int) -> None:
         """Like `discard`, for async code."""
         root = self.root
-        if root.births != mark:
-            self._errors += await end(root, root.take_since(mark), way_of_waiting(root.event_loop))
+        if root.build_count != mark:
+            self._errors += await end(root, root.take_since(mark), current_waiting())
 
     def open(self) -> Self:
         """Open it, unless it is open, and build what is eager; when that fails it is closed again."""
@@ -288,7 +293,7 @@ class ResourceContext:
     # Counting blocks and beginning or ending a life are one step under the lock: between the two, another thread
     # could enter a context that is about to close.
 
-    def _begin(self, *, entered: int) -> Root | None:
+    def _begin(self, *, entered: int) -> ResourceRoot | None:
         """Count one more block; start a new life and return it, or None when there is one."""
         with self._lock:
             self._depth += entered
@@ -296,11 +301,11 @@ class ResourceContext:
                 return None
             self._used = True
             self._errors = ()
-            self.root = Root(self._bindings, self.root.births, self._lock)
+            self.root = ResourceRoot(self._bindings, self.root.build_count, self._lock)
             self._ready = self.root.ready
             return self.root
 
-    def _seal(self, *, left: int = 0, now: bool = False) -> tuple[Root | None, list[Owned]]:
+    def _seal(self, *, left: int = 0, now: bool = False) -> tuple[ResourceRoot | None, list[Owned]]:
         """Count a block less; end the life when that was the outermost, or now, and return what is left to close."""
         with self._lock:
             self._depth -= left
@@ -309,7 +314,7 @@ class ResourceContext:
                 return None, []
             return root, root.seal()
 
-    def _build_eager(self, root: Root | None, *, entered: int) -> None:
+    def _build_eager(self, root: ResourceRoot | None, *, entered: int) -> None:
         if root is None:
             return
         try:
@@ -319,7 +324,7 @@ class ResourceContext:
             self._end(*self._seal(left=entered, now=True))
             raise
 
-    async def _abuild_eager(self, root: Root | None, *, entered: int) -> None:
+    async def _abuild_eager(self, root: ResourceRoot | None, *, entered: int) -> None:
         if root is None:
             return
         try:
@@ -329,15 +334,15 @@ class ResourceContext:
             await self._aend(*self._seal(left=entered, now=True))
             raise
 
-    def _end(self, root: Root | None, owned: list[Owned]) -> None:
+    def _end(self, root: ResourceRoot | None, owned: list[Owned]) -> None:
         if root is not None:
-            self._errors += block_on(end(root, owned, Blocking(root.event_loop)))
+            self._errors += drive(end(root, owned, blocking_here()))
 
-    async def _aend(self, root: Root | None, owned: list[Owned]) -> None:
+    async def _aend(self, root: ResourceRoot | None, owned: list[Owned]) -> None:
         if root is not None:
-            self._errors += await end(root, owned, way_of_waiting(root.event_loop))
+            self._errors += await end(root, owned, current_waiting())
 
-    def _opened(self) -> Root:
+    def _opened(self) -> ResourceRoot:
         """The open life; opens a context that was never used, and refuses one that was closed."""
         if not self._used:
             self.open()

@@ -1,7 +1,7 @@
 """A span during which resources live: what is ready in it, what it owns, and how it ends.
 
-`Root` is one opening of a context, a plain `Lifetime` one tool scope. Everything is changed under the root's lock,
-and no foreign code ever runs while it is held.
+`ResourceRoot` is one opening of a context, a plain `Lifetime` one tool scope. Everything is changed under the root's
+lock, and no users' code ever runs while it is held.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import isawaitable
-from threading import RLock
 from typing import Any, final
 from weakref import ref
 
 from ..errors import ResourceCycleError, ResourcesClosedError
 from ..event_loop import EventLoop, KeptLoop, home_loop, thread_loop
-from .binding import Binding, Given, Scope
-from .type_checks import CLOSERS, SNAPSHOT_METHODS, is_snapshotable, name_of, own_methods
-from .waiting import Waiting
+from ..interrupts import RLock
+from ..waiting import Waiting
+from .binding import Binding, InstanceBinding, Scope, name_of
 
 # One construction under way: who asked for it, what it asks for itself, who waits for it.
 
@@ -38,20 +37,22 @@ class Build:
     __slots__ = ("_done", "asks", "binding", "finished", "for_singleton", "loop", "methods", "parent", "received")
 
     def __init__(self, binding: Binding[Any], parent: Build | None, loop: AbstractEventLoop | None) -> None:
-        self.binding = binding
+        self.binding: Binding[Any] = binding
         self.parent = parent
-        self.loop = loop
+        self.loop: AbstractEventLoop | None = loop
         self.asks: list[Build] = []
         self.received: list[object] = []
         self.methods: frozenset[str] = frozenset()
-        self.finished = False
-        self.for_singleton = parent is not None and (parent.for_singleton or parent.binding.scope is Scope.SINGLETON)
+        self.finished: bool = False
+        self.for_singleton: bool = parent is not None and (
+            parent.for_singleton or parent.binding.scope is Scope.SINGLETON
+        )
         self._done: Future[None] | None = None
         if parent is not None:
             parent.asks.append(self)
 
     def done(self) -> Future[None]:
-        """What to wait for; made only when somebody does."""
+        """What to wait for; made only when a thread or task waits."""
         if self._done is None:
             self._done = Future()
             # A cancelled waiter must not cancel what the others wait for.
@@ -147,6 +148,23 @@ def _cycle(builds: list[Build]) -> ResourceCycleError:
 
 _log = logging.getLogger("weakincentives.resources")
 
+_CLOSERS = frozenset({"close", "aclose"})
+_SNAPSHOT_METHODS = frozenset({"snapshot", "restore"})
+_LIFECYCLE = _CLOSERS | _SNAPSHOT_METHODS | {"post_construct"}
+
+
+def own_methods(value: object) -> frozenset[str]:
+    """Which of the lifecycle and snapshot methods the object has, on its class or among its own attributes.
+
+    `__getattr__` is not asked: a remote proxy would answer to every name, and "close" is not ours to send.
+    """
+    if isinstance(value, type):
+        return frozenset()
+    kind = type(value)
+    own = getattr(value, "__dict__", ())
+    found = [name for name in _LIFECYCLE if hasattr(kind, name) or name in own]
+    return frozenset([name for name in found if callable(getattr(value, name, None))]) if found else frozenset()
+
 
 @final
 @dataclass(slots=True, eq=False)
@@ -167,12 +185,12 @@ class Lifetime:
 
     __slots__ = ("building", "closed", "owned", "ready", "root")
 
-    def __init__(self, root: Root, ready: dict[Any, Any]) -> None:
-        self.root = root
-        self.ready = ready
+    def __init__(self, root: ResourceRoot, ready: dict[Any, Any]) -> None:
+        self.root: ResourceRoot = root
+        self.ready: dict[Any, Any] = ready
         self.owned: list[Owned] = []
         self.building: dict[Any, Build] = {}
-        self.closed = False
+        self.closed: bool = False
 
     @property
     def is_root(self) -> bool:
@@ -202,13 +220,15 @@ class Lifetime:
         prototype = binding.scope is Scope.PROTOTYPE
         if not prototype:
             self.ready[binding.resource_type] = value
-        closing = not alias and not CLOSERS.isdisjoint(build.methods)
-        # A prototype nobody must close is its user's alone, or a million of them would be kept alive. Inside a
-        # singleton it lives on, so its state has to be taken back with everything else.
-        lasting = not alias and (not prototype or build.for_singleton) and build.methods >= SNAPSHOT_METHODS
+        closing = not alias and not _CLOSERS.isdisjoint(build.methods)
+        # A prototype that needs no closing is its user's alone, or a million of them would be kept alive. Inside a
+        # singleton it lives on, so its state has to be restored with everything else.
+        lasting = not alias and (not prototype or build.for_singleton) and build.methods >= _SNAPSHOT_METHODS
         if closing or lasting or not prototype:
-            root.births += self.is_root
-            self.owned.append(Owned(value, binding.resource_type, root.births, build.loop, closing, lasting, alias))
+            root.build_count += self.is_root
+            self.owned.append(
+                Owned(value, binding.resource_type, root.build_count, build.loop, closing, lasting, alias)
+            )
             if not alias:
                 root.ids.add(id(value))
             if lasting and self.is_root:
@@ -232,7 +252,7 @@ class Lifetime:
 
 
 @final
-class Root(Lifetime):
+class ResourceRoot(Lifetime):
     """One opening of a context."""
 
     __slots__ = (
@@ -240,7 +260,7 @@ class Root(Lifetime):
         "_kept",
         "_opener",
         "bindings",
-        "births",
+        "build_count",
         "eager",
         "eager_tools",
         "ending",
@@ -250,21 +270,27 @@ class Root(Lifetime):
         "snapshotables",
     )
 
-    def __init__(self, bindings: Mapping[Any, Binding[Any]], births: int, lock: RLock) -> None:
-        given = {key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, Given)}
+    def __init__(self, bindings: Mapping[Any, Binding[Any]], build_count: int, lock: RLock) -> None:
+        given = {
+            key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, InstanceBinding)
+        }
         super().__init__(self, dict(given))
-        self.bindings = bindings
-        self.births = births
-        self.ending = 0
-        self.lock = lock
+        self.bindings: Mapping[Any, Binding[Any]] = bindings
+        self.build_count: int = build_count
+        self.ending: int = 0
+        self.lock: RLock = lock
         # Strongly only while in use: a root refers to itself, and would keep the loop of a thread that has ended.
         self._opener = ref(thread_loop())
         self._kept: KeptLoop | None = None
-        self.ids = {id(value) for value in given.values()}
-        self.given = _given_snapshotables(given)
-        self.snapshotables = self.given
-        self.eager = tuple(key for key, item in bindings.items() if item.eager and item.scope is Scope.SINGLETON)
-        self.eager_tools = tuple(key for key, item in bindings.items() if item.eager and item.scope is Scope.TOOL_CALL)
+        self.ids: set[int] = {id(value) for value in given.values()}
+        self.given: tuple[Any, ...] = _given_snapshotables(given)
+        self.snapshotables: tuple[Any, ...] = self.given
+        self.eager: tuple[Any, ...] = tuple(
+            key for key, item in bindings.items() if item.eager and item.scope is Scope.SINGLETON
+        )
+        self.eager_tools: tuple[Any, ...] = tuple(
+            key for key, item in bindings.items() if item.eager and item.scope is Scope.TOOL_CALL
+        )
 
     def seal(self) -> list[Owned]:
         """End it; the instances handed in stay alive, being their owners'."""
@@ -272,7 +298,7 @@ class Root(Lifetime):
         return super().seal()
 
     def event_loop(self) -> EventLoop:
-        """Where plain code runs what is async: the loop that awaits this thread, or the one kept for the opener's."""
+        """Where synchronous code runs what is async: the loop that awaits this thread, or the opener's own."""
         home = home_loop()
         if home is not None:
             return home
@@ -289,7 +315,7 @@ class Root(Lifetime):
         if kept is not None:
             kept.leave(self)
 
-    def born_since(self, mark: int) -> list[Owned]:
+    def built_since(self, mark: int) -> list[Owned]:
         """What was built after the mark, oldest first."""
         with self.lock:
             count = len(self.owned)
@@ -300,7 +326,7 @@ class Root(Lifetime):
     def take_since(self, mark: int) -> list[Owned]:
         """Forget what was built after the mark; returns it for closing."""
         with self.lock:
-            taken = self.born_since(mark)
+            taken = self.built_since(mark)
             del self.owned[len(self.owned) - len(taken) :]
             self.forget(taken)
             self.snapshotables = (*self.given, *(item.value for item in self.owned if item.snapshotable))
@@ -308,16 +334,16 @@ class Root(Lifetime):
 
 
 def _given_snapshotables(given: Mapping[Any, object]) -> tuple[Any, ...]:
-    """The instances handed in whose state can be taken back, each once."""
-    return tuple({id(value): value for value in given.values() if is_snapshotable(value)}.values())
+    """The instances handed in whose state can be restored, each once."""
+    return tuple({id(value): value for value in given.values() if own_methods(value) >= _SNAPSHOT_METHODS}.values())
 
 
-async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
+async def end(root: ResourceRoot, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
     """Close what is owned no more; the last one to do so after a context's end leaves its event loop too."""
     with root.lock:
         root.ending += 1
     try:
-        return await _close_all(owned, waiting)
+        return await _close_all(root, owned, waiting)
     finally:
         with root.lock:
             root.ending -= 1
@@ -326,8 +352,8 @@ async def end(root: Root, owned: Sequence[Owned], waiting: Waiting) -> tuple[Bas
             root.leave_loop()
 
 
-async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
-    """Close newest first, every one, whatever the others do; errors are logged and returned.
+async def _close_all(root: ResourceRoot, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:
+    """Close newest first, every one, even if others fail; errors are logged and returned.
 
     An interrupt or cancellation does not stop the round either; it is raised when the round is over.
     """
@@ -337,7 +363,7 @@ async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseExce
         if not item.closing:
             continue
         try:
-            await _close_one(item.value, item.loop, waiting)
+            await _close_one(root, item, waiting)
         except Exception as error:  # noqa: BLE001 - a resource's own code
             _log.error("Closing the resource %s failed.", name_of(item.resource_type), exc_info=error)
             errors.append(error)
@@ -348,12 +374,13 @@ async def _close_all(owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseExce
     return tuple(errors)
 
 
-async def _close_one(value: object, loop: AbstractEventLoop | None, waiting: Waiting) -> None:
+async def _close_one(root: ResourceRoot, item: Owned, waiting: Waiting) -> None:
     """Call its `close()` or `aclose()`, whichever suits the way of waiting, and wait for it."""
+    value = item.value
     methods = own_methods(value)
-    for name in waiting.closers:
+    for name in ("aclose", "close") if waiting.in_loop else ("close", "aclose"):
         if name in methods:
             result = getattr(value, name)()
             if isawaitable(result):
-                await waiting.finish_on(result, loop, f"{type(value).__name__}.{name}()")
+                await waiting.finish_on(item.loop, result, root.event_loop, f"{type(value).__name__}.{name}()")
             return

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast, final, overload
 
 from ..errors import DuplicateBindingError, ResourcesClosedError, UnboundResourceError
-from .binding import Binding, Given
+from .binding import Binding, InstanceBinding, name_of, require_type, unbound_text
 from .context import ResourceContext
 from .resolution import MISSING
-from .type_checks import name_of, require_type, unbound_text
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -92,7 +91,7 @@ class ResourceRegistry:
             if default is MISSING:
                 raise UnboundResourceError(unbound_text(resource_type, self._bindings, None))
             return default
-        if isinstance(binding.provider, Given):
+        if isinstance(binding.provider, InstanceBinding):
             return binding.provider.value
         name = name_of(resource_type)
         raise ResourcesClosedError(
@@ -133,6 +132,3 @@ def _bound_as(key: type[Any], value: Any) -> Binding[Any]:
 
 def _duplicate(resource_type: object, fix: str) -> DuplicateBindingError:
     return DuplicateBindingError(f"{name_of(resource_type)} is bound twice. {fix}")
-
-
-__all__ = ["ResourceRegistry"]

@@ -1,4 +1,4 @@
-"""From a type to a resource: find it, wait for whoever builds it, or build it.
+"""From a type to a resource: find it, wait for the thread that builds it, or build it.
 
 Written once as coroutines, run with either way of waiting. A resource is built by exactly one thread or task;
 the others wait for it, and try again themselves when it failed, for a failure is never kept.
@@ -13,10 +13,20 @@ from typing import Any, TypeVar, final
 from ..errors import ProviderError, ResourceError, ResourceScopeError, UnboundResourceError
 from ..event_loop import running_loop
 from ..interrupts import current_shield, shielded
-from .binding import Binding, Scope
-from .lifetime import Build, Lifetime, Owned, current_build, end, refuse_deadlock, refuse_repeat, runs_on, set_current
-from .type_checks import fits, name_of, own_methods, unbound_text
-from .waiting import Awaiting, Blocking, Waiting, block_on, drop
+from ..waiting import Waiting, awaiting_here, blocking_here, close_unbegun, drive
+from .binding import Binding, Scope, fits, name_of, unbound_text
+from .lifetime import (
+    Build,
+    Lifetime,
+    Owned,
+    current_build,
+    end,
+    own_methods,
+    refuse_deadlock,
+    refuse_repeat,
+    runs_on,
+    set_current,
+)
 
 T = TypeVar("T")
 MISSING: Any = object()
@@ -28,18 +38,17 @@ def get_blocking(life: Lifetime, wanted: Any, default: Any, asker: Build | None 
     if binding is None:
         return default
     with shielded():  # a build that is interrupted between two steps would keep those who wait for it waiting
-        return block_on(_obtain(life, binding, asker or current_build(), Blocking(life.root.event_loop)))
+        return drive(_obtain(life, binding, asker or current_build(), blocking_here()))
 
 
 async def get_awaiting(life: Lifetime, wanted: Any, default: Any, asker: Build | None = None) -> Any:
     """The resource, for async code; also for a coroutine that is run without any event loop."""
-    loop = running_loop()
-    if loop is None:
+    if running_loop() is None:
         return get_blocking(life, wanted, default, asker)
     binding = _binding_of(life, wanted, default, asker)
     if binding is None:
         return default
-    return await _obtain(life, binding, asker or current_build(), Awaiting(loop))
+    return await _obtain(life, binding, asker or current_build(), awaiting_here())
 
 
 @final
@@ -133,7 +142,7 @@ def _home_of(life: Lifetime, binding: Binding[Any], asker: Build | None) -> Life
 def _refuse_endless(asker: Build | None, other: Build, waiting: Waiting) -> None:
     refuse_deadlock(asker, other)
     loop = running_loop()
-    if loop is not None and isinstance(waiting, Blocking) and runs_on(other, loop):
+    if loop is not None and not waiting.in_loop and runs_on(other, loop):
         name = name_of(other.binding.resource_type)
         raise ResourceError(
             f"{name} is being built by another task of the event loop that is running here, so a plain get would "
@@ -187,7 +196,7 @@ async def _provide(build: Build, home: Lifetime, waiting: Waiting) -> Any:
     try:
         value = _call_provider(build, home)
         if iscoroutine(value) or (isawaitable(value) and not fits(value, build.binding.resource_type)):
-            value = await _finish(value, build, "provider", waiting)
+            value = await _finish(value, build, home, "provider", waiting)
     except ResourceError:
         raise  # of something it needs; its text has the whole path
     except Exception as error:
@@ -205,7 +214,7 @@ async def _post_construct(value: Any, build: Build, home: Lifetime, waiting: Wai
     try:
         result = value.post_construct()
         if isawaitable(result):
-            await _finish(result, build, "post_construct()", waiting)
+            await _finish(result, build, home, "post_construct()", waiting)
     except ResourceError:
         raise
     except Exception as error:
@@ -215,13 +224,15 @@ async def _post_construct(value: Any, build: Build, home: Lifetime, waiting: Wai
         set_current(before)
 
 
-async def _finish(pending: Awaitable[T], build: Build, what: str, waiting: Waiting) -> T:
+async def _finish(pending: Awaitable[T], build: Build, home: Lifetime, step: str, waiting: Waiting) -> T:
+    what = f"The {step} of {name_of(build.binding.resource_type)}"
+    event_loop = home.root.event_loop
     try:
-        build.loop = waiting.loop_for(f"The {what} of {name_of(build.binding.resource_type)}")
+        build.loop = waiting.resource_loop(event_loop, what)
     except ResourceError:
-        drop(pending)
+        close_unbegun(pending)
         raise
-    return await waiting.finish(pending)
+    return await waiting.finish_on(build.loop, pending, event_loop, what)
 
 
 def _check(value: object, build: Build) -> None:
@@ -248,6 +259,3 @@ def _is_alias(value: object, build: Build, home: Lifetime) -> bool:
 async def _abandon(value: object, build: Build, home: Lifetime, waiting: Waiting) -> None:
     owned = Owned(value, build.binding.resource_type, 0, build.loop, closing=True, snapshotable=False)
     await end(home.root, [owned], waiting)
-
-
-__all__ = ["MISSING", "BuildResolver", "get_awaiting", "get_blocking"]

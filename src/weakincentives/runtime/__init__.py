@@ -1,7 +1,8 @@
 """What runs a tool call, and the names of its surroundings under one roof."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..deprecation import former_names
 from ..errors import (
     BudgetExceededError,
     DeadlineExceededError,
@@ -10,9 +11,14 @@ from ..errors import (
     LeaseLostError,
     LedgerError,
     NoEffect,
+    NotResumableError,
     PromptEvaluationError,
+    RecordError,
     ReducerError,
     RollbackError,
+    RunBusyError,
+    RunConflictError,
+    RunFormatError,
     SessionBusyError,
     SessionError,
     SessionFormatError,
@@ -22,71 +28,87 @@ from ..errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
     WinkError,
+    WorldChangedError,
 )
-from ..prompt.events import CallsUndone, Outcome, PromptExecuted, PromptRendered, ToolInvoked
+from ..lazy_names import FindName, lazy_names
+from ..prompt.events import Outcome, PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.idempotency import IdempotencyConfig
 from ..run_context import Heartbeat, RunContext
 from ..session import InProcessDispatcher, Session
 from .blocks import create_snapshot, release_snapshot, restore_snapshot, tool_transaction, transaction
 from .call import ToolCall, ToolReply
-from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, PostgresEffectLedger, SqliteEffectLedger, ToolEffect
+from .ledger import EffectId, EffectLedger, Ledger, LedgerEntry, ToolEffect
+from .options import RunOptions
 from .redaction import redact
-from .tracker import PendingToolTracker
 from .transactions import CompositeSnapshot
 
 if TYPE_CHECKING:
-    from ..loop import LoopProgress, LoopResponse, LoopResult, MainLoop, MainLoopConfig, Retries
+    from ..loop import LoopProgress, LoopResult, MainLoop, MainLoopConfig, Retries
+    from .jsonl_log import JsonlLog
+    from .ledger import PostgresEffectLedger, SqliteEffectLedger
+    from .record import PostgresRunStore, RecordedRun, RunStore, SqliteRunStore
+    from .tracker import PendingToolTracker
 
-_OF_THE_LOOP = frozenset({"LoopProgress", "LoopResponse", "LoopResult", "MainLoop", "MainLoopConfig", "Retries"})
-
-
-def __getattr__(name: str) -> Any:
-    """The loop lies above the runtime; the documents import it from here, so it is looked up when it is asked for."""
-    if name not in _OF_THE_LOOP:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .. import loop  # noqa: PLC0415 - importing it above would be a cycle
-
-    return getattr(loop, name)
-
+# The loop lies above the runtime; the documents import it from here, so it is looked up when it is asked for.
+__getattr__: FindName = lazy_names(
+    __name__,
+    {
+        "..loop": "LoopProgress LoopResult MainLoop MainLoopConfig Retries",
+        ".jsonl_log": "JsonlLog",
+        ".ledger": "PostgresEffectLedger SqliteEffectLedger",
+        ".record": "PostgresRunStore RecordedRun RunStore SqliteRunStore",
+        ".tracker": "PendingToolTracker",
+    },
+    former_names(__name__, {"CallsUndone": "prompt", "LoopResponse": "adapters:PromptResponse"}, stacklevel=3),
+)
 
 __all__ = [
     "BudgetExceededError",
-    "CallsUndone",
     "CompositeSnapshot",
     "DeadlineExceededError",
     "DispatchError",
-    "EndlessRequestsError",
     "EffectId",
     "EffectLedger",
+    "EndlessRequestsError",
     "Heartbeat",
     "IdempotencyConfig",
     "InProcessDispatcher",
+    "JsonlLog",
     "LeaseLostError",
     "Ledger",
     "LedgerEntry",
     "LedgerError",
     "LoopProgress",
-    "LoopResponse",
     "LoopResult",
     "MainLoop",
     "MainLoopConfig",
     "NoEffect",
+    "NotResumableError",
     "Outcome",
     "PendingToolTracker",
     "PostgresEffectLedger",
+    "PostgresRunStore",
     "PromptEvaluationError",
     "PromptExecuted",
     "PromptRendered",
+    "RecordError",
+    "RecordedRun",
     "ReducerError",
     "Retries",
     "RollbackError",
+    "RunBusyError",
+    "RunConflictError",
     "RunContext",
+    "RunFormatError",
+    "RunOptions",
+    "RunStore",
     "Session",
     "SessionBusyError",
     "SessionError",
     "SessionFormatError",
     "SnapshotError",
     "SqliteEffectLedger",
+    "SqliteRunStore",
     "StaleCallError",
     "ToolCall",
     "ToolEffect",
@@ -96,6 +118,7 @@ __all__ = [
     "ToolValidationError",
     "VisibilityExpansionRequired",
     "WinkError",
+    "WorldChangedError",
     "create_snapshot",
     "redact",
     "release_snapshot",

@@ -1,28 +1,33 @@
-"""Stage 1: from a call to a request, the tool known and the params typed. Nothing is touched."""
+"""Stages 1 and 3: may the call run? `Refused` carries the answer to the model. Nothing is written.
+
+`parse` asks what needs no locks: the tool, the arguments, repetitions, deadline and budget. `gate` asks the policies
+while the call holds its locks, so that nothing they looked at can change before the handler runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from ..budget import BudgetTracker
 from ..errors import BudgetExceededError, DeadlineExceededError, ParseError
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import evaluate_policies
+from ..prompt.tree import BoundTool
 from ..serde import error_text
-from .call import Admitted, Refused, Request, Screened, ToolCall, make
-from .call_memory import same_params
-from .contexts import call_context
+from ..threads import MAX_ABANDONED, abandoned_count
+from ..waiting import Waiting
+from .call import Admitted, Refused, Request, ToolCall
+from .contexts import CallContext
 from .limits import Steps
-from .run import Run
-from .threads import MAX_ABANDONED, abandoned_count
-from .waiting import Waiting
+from .run import PastCall, Run, same_params
 
 _MAX_LISTED = 20
 
 
 def parse(call: ToolCall, run: Run) -> Request:
-    """Look up the tool and check the arguments; `Refused` says what the model should do instead."""
+    """Look up the tool, check the arguments and whether there is time; `Refused` says what to do instead."""
     call_id, name, arguments = call
     if not isinstance(call_id, str) or not call_id:
         raise Refused("invalid", "The call has no id, so it was not run.\nSend every call with an id of its own.")
@@ -40,9 +45,66 @@ def parse(call: ToolCall, run: Run) -> Request:
         params = bound.tool.parse(arguments)
     except ParseError as error:
         raise Refused("invalid", error_text(error, f"tool '{name}'")) from None
-    except Exception:  # noqa: BLE001 - a mapping of somebody else's making, or an object that is none
+    except Exception:  # noqa: BLE001 - a mapping of a user's class, or an object that is not a mapping
         raise Refused("invalid", f"The arguments of '{name}' cannot be read.\nSend them as a JSON object.") from None
-    return make(Request, (call, bound, params))
+    return screen(call, bound, params, run)
+
+
+def screen(call: ToolCall, bound: BoundTool, params: Any, run: Run) -> Request:
+    """The request for a tool and its params, unless it repeats itself, is too late or has no budget left.
+
+    Apart from `parse`, because the params of a harness's native tool are not ours to check.
+    """
+    tool = bound.tool
+    repeats = 1 if tool.max_repeats is None else run.memory.repeats(call, params, tool, tool.max_repeats)
+    if tool.max_repeats is not None and (repeats > 1 or run.memory.alternated):
+        _refuse_repetition(tool.name, params, tool.max_repeats, repeats, run)
+    if run.deadline is not None and run.deadline.expired:
+        raise _too_late(tool.name, params)
+    if run.budget_tracker is not None:
+        _ask_budget(tool.name, params, run.budget_tracker)
+    limited = tool.timeout is not None or run.deadline is not None or tool.isolation is not None
+    if limited and tool.isolation != "process" and abandoned_count() >= MAX_ABANDONED:
+        raise Refused(
+            "refused",
+            f"{abandoned_count()} earlier calls ran out of time and are still stuck, so '{tool.name}' was not run.\n"
+            "This needs a person: the process should be restarted.",
+            params=params,
+        )
+    return Request(call, bound, params, repeats, run.monotonic())
+
+
+async def gate(request: Request, run: Run, waiting: Waiting) -> Admitted:
+    """Ask the policies and admit the request, or raise `Refused`.
+
+    The caller holds the locks of the call: alone, unless all policies say that calls may overlap.
+    """
+    tool, policies = request.bound.tool, request.bound.policies
+    if policies:
+        context = CallContext(request, run, False)
+        try:
+            step = Steps(tool, run, waiting).run
+            text = await evaluate_policies(policies, tool.name, request.params, context, step)
+        finally:
+            context.end("refused")
+        if text is not None:
+            if run.deadline is not None and run.deadline.expired:
+                raise _too_late(tool.name, request.params)
+            raise Refused("refused", text, params=request.params)
+    return Admitted(request, tool)
+
+
+def _too_late(name: str, params: Any) -> Refused:
+    return Refused("deadline", f"The deadline has passed, so '{name}' was not run.", params=params)
+
+
+def _ask_budget(name: str, params: Any, tracker: BudgetTracker) -> None:
+    try:
+        tracker.check()
+    except DeadlineExceededError:
+        raise _too_late(name, params) from None
+    except BudgetExceededError as error:
+        raise Refused("refused", f"{error}\nTherefore '{name}' was not run.", params=params) from None
 
 
 def _unknown(name: object, known: Iterable[str]) -> str:
@@ -61,18 +123,15 @@ _EVENTS_PER_CALL = 8
 """How far back in the log the earlier calls are looked for: two in turn, and what their handlers call themselves."""
 
 
-def refuse_repetition(request: Request, repeats: int, run: Run) -> None:
+def _refuse_repetition(name: str, params: Any, limit: int, repeats: int, run: Run) -> None:
     """Raise `Refused` for the last call that its tool allows in a row, or in turn with one other; else do nothing."""
-    tool = request.bound.tool
-    if tool.max_repeats is None:
-        return
-    if repeats >= tool.max_repeats:
-        raise _repeated(request, f"call number {repeats} of '{tool.name}' in a row with the same arguments")
+    if repeats >= limit:
+        raise _repeated(f"call number {repeats} of '{name}' in a row with the same arguments", params)
     if run.memory.alternated:
-        _refuse_idle_turns(request, tool.max_repeats, run)
+        _refuse_idle_turns(params, limit, run)
 
 
-def _refuse_idle_turns(request: Request, limit: int, run: Run) -> None:
+def _refuse_idle_turns(params: Any, limit: int, run: Run) -> None:
     """Refuse a call that is made in turn with another, A, B, A, B, ..., when both give the same answers every time.
 
     Two calls in turn may well get on: one that takes a step and one that looks where it led. So the answers decide.
@@ -82,93 +141,33 @@ def _refuse_idle_turns(request: Request, limit: int, run: Run) -> None:
     if times < limit:
         return
     this, other = memory.two_in_turn()
+    assert this[0] is not None
+    assert other[0] is not None
     if memory.is_idle or (_has_one_answer(this, limit - 1, run) and _has_one_answer(other, limit - 1, run)):
         memory.is_idle = True
-        partner = "one other of it" if other.call.name == this.call.name else f"'{other.call.name}'"
-        raise _repeated(
-            request, f"call number {times} of '{this.call.name}' with the same arguments, in turn with {partner}"
-        )
+        name, partner = this[0].name, other[0].name
+        partner = "one other of it" if partner == name else f"'{partner}'"
+        raise _repeated(f"call number {times} of '{name}' with the same arguments, in turn with {partner}", params)
 
 
-def _has_one_answer(request: Request, count: int, run: Run) -> bool:
+def _has_one_answer(past: PastCall, count: int, run: Run) -> bool:
     """Whether the last `count` calls like this one had the same answer; they are near the end of the log."""
+    call, params, _ = past
+    assert call is not None
     events = run.session[ToolInvoked].all()
     answers: list[str] = []
     for event in reversed(events[max(0, len(events) - _EVENTS_PER_CALL * count) :]):
-        if event.tool_name == request.call.name and event.admitted and same_params(event.params, request.params):
+        if event.tool_name == call.name and event.admitted and same_params(event.params, params):
             answers.append(event.rendered_output)
             if len(answers) == count:
                 return len(set(answers)) == 1
     return False
 
 
-def _repeated(request: Request, which: str) -> Refused:
+def _repeated(which: str, params: Any) -> Refused:
     return Refused(
         "refused",
         f"This is {which}, so it was not run.\n"
         "Its result will not change. Do something else, or say why you cannot go on.",
-        params=request.params,
+        params=params,
     )
-
-
-# Stages 2 and 4: may it run? `Refused` carries the answer to the model. Nothing is written.
-#
-# `screen` asks what needs no locks: repetitions, deadline, budget. `gate` asks the policies while the call holds its
-# locks, so that nothing they looked at can change before the handler runs.
-
-
-def screen(request: Request, run: Run) -> Screened:
-    """Let the request pass to the locks, or raise `Refused`. Without policies it is admitted at once."""
-    _, bound, params = request
-    tool = bound.tool
-    repeats = 1 if tool.max_repeats is None else run.memory.repeats(request, tool, tool.max_repeats)
-    if repeats > 1 or run.memory.alternated:
-        refuse_repetition(request, repeats, run)
-    if run.deadline is not None and run.deadline.expired:
-        raise _too_late(request)
-    if run.budget_tracker is not None:
-        _ask_budget(request, run.budget_tracker)
-    limited = tool.timeout is not None or run.deadline is not None or tool.isolation is not None
-    if limited and tool.isolation != "process" and abandoned_count() >= MAX_ABANDONED:
-        raise Refused(
-            "refused",
-            f"{abandoned_count()} earlier calls ran out of time and are still stuck, so '{tool.name}' was not run.\n"
-            "This needs a person: the process should be restarted.",
-            params=params,
-        )
-    return make(Screened if bound.policies else Admitted, (request, tool, repeats, run.monotonic()))
-
-
-async def gate(screened: Screened, run: Run, waiting: Waiting) -> Admitted:
-    """Ask the policies and admit the request, or raise `Refused`.
-
-    The caller holds the locks of the call: alone, unless all policies say that calls may overlap.
-    """
-    request = screened.request
-    _, bound, params = request
-    context = call_context(request, run, False)
-    step = Steps(bound.tool, run, waiting).run
-    try:
-        text = await evaluate_policies(bound.policies, bound.tool.name, params, context, step)
-    finally:
-        context.end("refused")
-    if text is not None:
-        if run.deadline is not None and run.deadline.expired:
-            raise _too_late(request)
-        raise Refused("refused", text, params=params)
-    return Admitted(*screened)
-
-
-def _too_late(request: Request) -> Refused:
-    name = request.bound.tool.name
-    return Refused("deadline", f"The deadline has passed, so '{name}' was not run.", params=request.params)
-
-
-def _ask_budget(request: Request, tracker: BudgetTracker) -> None:
-    name = request.bound.tool.name
-    try:
-        tracker.check()
-    except DeadlineExceededError:
-        raise _too_late(request) from None
-    except BudgetExceededError as error:
-        raise Refused("refused", f"{error}\nTherefore '{name}' was not run.", params=request.params) from None

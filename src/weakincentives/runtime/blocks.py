@@ -6,15 +6,21 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Self, final
 
-from ..fence import Guard
+from ..fence import Fence, Guard, current_owner
 from ..interrupts import finalizer
 from ..prompt.changes import Changes
-from ..resources import ResourceContext
+from ..prompt.prompt_resources import PromptResources
+from ..resources import Resolver, ResourceContext, ResourceRegistry
 from ..session import Session
+from ..session.session import guard_of
 from ..signals import shielded_run
-from .finish import calls_since, keep_inside, record_undone
-from .participants import release_parts, restore_all, snapshots_of
-from .transactions import CompositeSnapshot, Resources, Savepoint, context_of, guard_here, savepoint_here
+from ..waiting import awaiting_here, blocking_here, drive
+from .contexts import CallResources, unfenced
+from .nesting import calls_since, keep_inside, record_undone
+from .transactions import CompositeSnapshot, Savepoint, release_parts, restore_all, snapshots_of
+
+Resources = ResourceContext | PromptResources | ResourceRegistry | Resolver
+"""Whatever holds resources, a handler's `context.resources` too; their snapshotables take part."""
 
 
 @final
@@ -53,7 +59,7 @@ class Transaction:
     def __enter__(self) -> Self:
         try:
             with shielded_run():
-                self._savepoint.open()
+                drive(self._savepoint.open(blocking_here()))
                 self._begin()
         except BaseException:  # also an interrupt that waited until it was open
             self._savepoint.close()
@@ -68,7 +74,7 @@ class Transaction:
     async def __aenter__(self) -> Self:
         try:
             with shielded_run():
-                await self._savepoint.aopen()
+                await self._savepoint.open(awaiting_here())
                 self._begin()
         except BaseException:  # as above
             self._savepoint.close()
@@ -169,7 +175,7 @@ def create_snapshot(session: Session, resources: Resources | None = None, *, tag
 
 
 def restore_snapshot(session: Session, resources: Resources | None, snapshot: CompositeSnapshot) -> None:
-    """Bring everything back; resources built since are closed and forgotten.
+    """Restore everything; resources built since are closed and forgotten.
 
     Calls that have succeeded since are undone with it, and the log says so (`CallsUndone`). Every participant is tried
     even when one fails; then `RollbackError` holds all causes. A snapshot that was taken
@@ -197,3 +203,49 @@ def _take(
     if context is None:
         return CompositeSnapshot(session.snapshot(), (), 0, tag, guard)
     return CompositeSnapshot(session.snapshot(), snapshots_of(context.snapshotables()), context.mark(), tag, guard)
+
+
+# In which call a block of user code runs, and on which resources.
+
+
+def savepoint_here(session: Session, resources: Resources | None) -> Savepoint:
+    """A savepoint for a block of user code: nested in the call that the handles belong to, if they do.
+
+    `StaleCallError` when that call is over. The handles tell the call also in a thread without its context.
+    """
+    guard = _guard_of_handles(session, resources)
+    if not isinstance(guard, Fence):
+        return Savepoint(session, context_of(resources))
+    with guard:
+        return Savepoint(session, context_of(resources))
+
+
+def guard_here(session: Session, resources: Resources | None) -> Guard | None:
+    """The guard of the call that some code runs in: that of its handles, or of the call around it."""
+    guard, owner = _guard_of_handles(session, resources), current_owner()
+    return owner.holder.guard() if guard is None and owner is not None else guard
+
+
+def _guard_of_handles(session: Session, resources: Resources | None) -> Guard | None:
+    if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance] - not everybody checks types
+        raise TypeError(
+            f"The first argument must be a Session, got {type(session).__name__}. Files and other resources take part "
+            "when they are bound: transaction(session, ResourceRegistry.build({Filesystem: files}))."
+        )
+    guard = guard_of(session)
+    if guard is None and isinstance(resources, CallResources):
+        _, guard = unfenced(resources)
+    return guard
+
+
+def context_of(resources: Resources | None) -> ResourceContext | None:
+    """The live resources behind whatever form they are given in."""
+    if resources is None or isinstance(resources, ResourceContext):
+        return resources
+    if isinstance(resources, PromptResources):
+        return resources.context
+    if isinstance(resources, ResourceRegistry):
+        return resources.open().open()
+    if isinstance(resources, CallResources):
+        return unfenced(resources)[0]
+    raise TypeError(f"resources must be a ResourceContext, PromptResources or ResourceRegistry, got {resources!r}.")

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar, final
 
-from ..prompt.events import Outcome
+from ..prompt.changes import Changes
+from ..prompt.events import Outcome, ToolInvoked
 from ..prompt.tool import Tool
 from ..prompt.tree import BoundTool
 from ..results import ToolResult
 
 T = TypeVar("T")
 
-if TYPE_CHECKING:
-
-    def make(cls: type[T], fields: tuple[Any, ...]) -> T:
-        """Make a named tuple of all its fields, in a third of the time its own constructor takes."""
-        ...
-
-else:
-    make = tuple.__new__
-
 KEPT: frozenset[str] = frozenset({"succeeded", "replayed"})
 """Outcomes of calls whose changes stay."""
+
+MAX_ID_CHARS = 16 * 1024
+"""A call whose id is longer is refused: some providers put a signature of kilobytes into an id, none a megabyte."""
 
 
 class ToolCall(NamedTuple):
@@ -43,6 +40,14 @@ class ToolCall(NamedTuple):
         except (ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def short_id(call_id: str, limit: int = MAX_ID_CHARS) -> str:
+    """The id, or its beginning with a digest of the rest when it is longer than `limit`."""
+    if len(call_id) <= limit:
+        return call_id
+    digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{call_id[: limit - len(digest) - 1]}#{digest}"
 
 
 class ToolReply(NamedTuple):
@@ -74,41 +79,80 @@ class ToolReply(NamedTuple):
         return self.result.message
 
 
-class Request(NamedTuple):
-    """A call of a known tool with params of the right type."""
+# The values between the stages are slotted but not frozen: a frozen dataclass takes three times as long to make, and a
+# call makes seven of them. No stage changes one that it was given.
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Request:
+    """A call of a known tool with params of the right type, not one repetition too many, that has time to run.
+
+    Its policies were not asked yet. `started` is when it began, on the monotonic clock.
+    """
 
     call: ToolCall
     bound: BoundTool
     params: Any
-
-
-class Screened(NamedTuple):
-    """A request that is not one repetition too many and has time to run; its policies were not asked yet."""
-
-    request: Request
-    tool: Tool[Any, Any]
     repeats: int
     started: float
 
 
-class Admitted(Screened):
-    """A screened request that every policy allowed. Only gate.py makes one."""
+@final
+@dataclass(slots=True, eq=False)
+class Admitted:
+    """A request that every policy allowed. Only the gate makes one."""
 
-    __slots__ = ()
+    request: Request
+    tool: Tool[Any, Any]
 
 
-class Ran(NamedTuple):
+@final
+@dataclass(slots=True, eq=False)
+class HandlerOutcome:
     """How a handler ended.
 
     Attributes:
         error: what it raised, for the operator.
-        raises: what must reach the caller once the call is settled.
+        raises: what must reach the caller once the call is over.
     """
 
     result: ToolResult[Any]
     outcome: Outcome
     error: BaseException | None = None
     raises: BaseException | None = None
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Accepted:
+    """A call whose handles are closed: a success that was completed and can still be undone, or a failure that was.
+
+    `text` is what the model will read, `changes` what the call changed, or what was undone of it.
+    """
+
+    admitted: Admitted
+    ended: HandlerOutcome
+    text: str
+    changes: Changes
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Told:
+    """A call whose subscribers have seen its event; if one of them failed, it was undone and the event says so."""
+
+    accepted: Accepted
+    event: ToolInvoked
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Committed:
+    """A call that is decided: its event is in the log, and what a success changed stays."""
+
+    event: ToolInvoked
+    ended: HandlerOutcome
 
 
 class Refused(Exception):  # noqa: N818 - not a fault: the model reads it and goes on
@@ -120,6 +164,3 @@ class Refused(Exception):  # noqa: N818 - not a fault: the model reads it and go
         self.text = text
         self.params = params
         self.duplicate = duplicate
-
-
-__all__ = ["KEPT", "Admitted", "Ran", "Refused", "Request", "Screened", "ToolCall", "ToolReply", "make"]

@@ -2,62 +2,65 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any, cast, final
 
 from ..budget import BudgetTracker
 from ..errors import StaleCallError
 from ..fence import Fence, Guard, Owner
+from ..filesystem.views import FilesView
+from ..interrupts import Lock
 from ..prompt.events import Outcome
-from ..prompt.tool_context import ContextFields as _Fields
 from ..prompt.tool_context import ToolContext
-from ..resources import ToolScope
+from ..resources.context import ResourceContext, ToolScope
 from ..session import Session
 from .call import Request
 from .handler_watch import HandlerWatch
-from .ledger.leases import Held
-from .participants import CallResources
+from .ledger.leases import LedgerLease
+from .locks import is_filesystem
 from .run import Run
-
-
-class _CallFields(_Fields):
-    """The fields of a `CallContext` while they can still be set, as with `ToolContext`."""
-
-    __slots__ = (
-        "_around", "_fence", "_held", "_over", "_owner", "_request", "_resources", "_run", "_scope", "_session",
-        "_writes",
-    )  # fmt: skip
-
-    _request: Request
-    _run: Run
-    _writes: bool
-    _around: Guard | None
-    _owner: Owner | None
-    _fence: Guard | None
-    _held: Held | None
-    _over: str | None
-    _scope: ToolScope | None
-    _session: Session | None
-    _resources: CallResources | None
+from .transactions import Savepoint
 
 
 @final
-class CallContext(_CallFields, ToolContext):
+class CallContext(ToolContext):
     """The context of one call. Its handles are made when first asked for: many handlers need none.
 
-    `end` makes them worthless. A thread that outlives its call may still be asking for its first handle then. Handles
+    What is written through the handles belongs to `savepoint`; without one, `writes` is false or the writes belong to
+    no call. `end` revokes them. A thread that outlives its call may still be asking for its first handle then. Handles
     are made under a lock, and made closed once the call is over; `end` takes the same lock before it looks for them.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_around", "_fence", "_lease", "_over", "_owner", "_request", "_resources", "_run", "_scope", "_session",
+        "_writes",
+    )  # fmt: skip
+
+    # The public fields are properties, so they still cannot be set.
+    __setattr__: Any = object.__setattr__
+    __delattr__: Any = object.__delattr__
+
+    def __init__(self, request: Request, run: Run, writes: bool, savepoint: Savepoint | None = None) -> None:
+        self._request = request
+        self._run = run
+        self._writes = writes
+        self._owner: Owner | None = None if savepoint is None else savepoint.owner
+        self._around: Guard | None = None
+        if savepoint is not None and savepoint.owner.around is not None:
+            self._around = savepoint.enclosing_fence()
+        self._fence: Guard | None = None
+        self._lease: LedgerLease | None = None
+        self._over: str | None = None
+        self._scope: ToolScope | None = None
+        self._session: Session | None = None
+        self._resources: CallResources | None = None
 
     @property
     def session(self) -> Session:  # pyright: ignore[reportIncompatibleVariableOverride] # made when asked for
         """The session; writes raise once the call is over."""
         handle = self._session
         if handle is None:
-            handle = self._run.session.guarded(self.guard())
-            _set_session(self, handle)
+            name, run = self._request.call.name, self._run
+            self._session = handle = run.session.guarded(self.guard()) if self._writes else run.read_only(name)[1]
         return handle
 
     @property
@@ -67,16 +70,16 @@ class CallContext(_CallFields, ToolContext):
         if found is None:
             if self._fence is None and self._scope is None:
                 self._make_both()
-            found = CallResources(self.scope(), self.guard(), self._run.resources)
-            _set_resources(self, found)
+            found = CallResources(self.scope(), self.guard(), self._run.resources, self._run.files_view)
+            self._resources = found
         return found
 
     def _make_both(self) -> None:
         """Scope and guard under one lock: a call that works on files asks for both at once."""
         with _making:
             if self._fence is None and self._scope is None:
-                _set_fence(self, self._new_guard())
-                _set_scope(self, self._new_scope())
+                self._fence = self._new_guard()
+                self._scope = self._new_scope()
 
     def scope(self) -> ToolScope:
         """The resources of this call alone."""
@@ -86,7 +89,7 @@ class CallContext(_CallFields, ToolContext):
                 scope = self._scope
                 if scope is None:
                     scope = self._new_scope()
-                    _set_scope(self, scope)
+                    self._scope = scope
         return scope
 
     def guard(self) -> Guard:
@@ -97,12 +100,12 @@ class CallContext(_CallFields, ToolContext):
                 guard = self._fence
                 if guard is None:
                     guard = self._new_guard()
-                    _set_fence(self, guard)
+                    self._fence = guard
         return guard
 
     def _new_guard(self) -> Guard:
         if not self._writes:
-            return self._run.read_only_guard(self._request.call.name)
+            return self._run.read_only(self._request.call.name)[0]
         fence = Fence(self._around, self._owner)
         if self._over is not None:  # closed before another thread can get it, or that one could still write
             fence.close(self._over)
@@ -115,8 +118,10 @@ class CallContext(_CallFields, ToolContext):
         return scope
 
     def writing(self) -> CallContext:
-        """Another context of the same call, to settle it with: its handles write, even if these only read."""
-        return call_context(self._request, self._run, True, self._around, self._owner)
+        """Another context of the same call, to complete it with: its handles write, even if these only read."""
+        context = CallContext(self._request, self._run, True)
+        context._around, context._owner = self._around, self._owner
+        return context
 
     def give_up(self) -> None:
         """Have the handler's work stop, as far as it is ours; it may still run, and would begin calls.
@@ -138,7 +143,7 @@ class CallContext(_CallFields, ToolContext):
                 reason = "it returned"
             else:
                 self.give_up()
-            _set_over(self, reason)
+            self._over = reason
             fence = self._fence
             if fence is None or scope is None:
                 with _making:  # a handle that is being made now is known here; one that is made later is made closed
@@ -161,8 +166,8 @@ class CallContext(_CallFields, ToolContext):
         if self._over is not None:
             raise StaleCallError(f"This call is over ({self._over}), so it has no heartbeat any more.")
         super().beat()
-        if self._held is not None:
-            self._held.beat()
+        if self._lease is not None:
+            self._lease.beat()
 
     # What does not change from call to call is the run's.
 
@@ -210,23 +215,23 @@ class CallContext(_CallFields, ToolContext):
     @property
     def idempotency_key(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The call's key in the ledger, or None for a tool that declares no idempotency."""
-        return None if self._held is None else self._held.key
+        return None if self._lease is None else self._lease.key
 
     @property
     def fencing_token(self) -> int | None:
         """The number of the call's claim in the ledger, or None."""
-        return None if self._held is None else self._held.token
+        return None if self._lease is None else self._lease.token
 
     @property
     def watch(self) -> HandlerWatch | None:
         """What sees the handler end, for a call that holds a claim; else None."""
-        return None if self._held is None else self._held.watch
+        return None if self._lease is None else self._lease.watch
 
-    def hold(self, held: Held) -> None:
+    def hold(self, lease: LedgerLease) -> None:
         """Say under which claim the call runs."""
         if self._owner is not None:  # a lookup before the handler has no savepoint
-            held.owner = self._owner
-        _set_held(self, held)
+            lease.owner = self._owner
+        self._lease = lease
 
     @property
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -234,26 +239,8 @@ class CallContext(_CallFields, ToolContext):
 
     @property
     def _source(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """It is no copy of another context."""
+        """It is not a copy of another context."""
         return
-
-
-def call_context(
-    request: Request, run: Run, writes: bool, around: Guard | None = None, owner: Owner | None = None
-) -> CallContext:
-    """The context of a call; a function, because a constructor takes twice as long and every call needs one.
-
-    `owner` is the call's savepoint: what is written through the context's handles belongs to it.
-    """
-    self: Any = _new(_CallFields)
-    self._request = request
-    self._run = run
-    self._writes = writes
-    self._around = around
-    self._owner = owner
-    self._fence = self._held = self._over = self._scope = self._session = self._resources = None
-    self.__class__ = CallContext
-    return self
 
 
 def _scope_of(run: Run) -> ToolScope:
@@ -264,24 +251,63 @@ def _scope_of(run: Run) -> ToolScope:
     return run.resources.tool_scope(overrides={BudgetTracker: tracker})
 
 
-_new = object.__new__
 _making = Lock()
 """Two threads of a handler may ask for their first handle at once; there must be one fence and one scope."""
-
-# The fields cannot be set from outside; these are their slots.
-_set_fence = _CallFields.__dict__["_fence"].__set__
-_set_held = _CallFields.__dict__["_held"].__set__
-_set_over = _CallFields.__dict__["_over"].__set__
-_set_scope = _CallFields.__dict__["_scope"].__set__
-_set_session = _CallFields.__dict__["_session"].__set__
-_set_resources = _CallFields.__dict__["_resources"].__set__
-
 
 _ENDINGS: dict[Outcome, str] = {
     "timeout": "it ran out of time",
     "deadline": "the deadline passed",
     "cancelled": "it was cancelled",
 }
+
+
+_MISSING: Any = object()
+
+
+@final
+class CallResources:
+    """A tool scope whose filesystems are fenced: what a handler gets here writes nothing once its call is over."""
+
+    __slots__ = ("_guard", "_guarded", "_scope", "_shared", "_view")
+
+    def __init__(self, scope: ToolScope, guard: Guard, shared: ResourceContext, view: FilesView) -> None:
+        self._shared = shared
+        self._view = view
+        self._scope = scope
+        self._guard = guard
+        self._guarded: dict[Any, Any] | None = None
+
+    def get(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
+        """The resource, built on first use; see `ResourceContext.get`."""
+        found = self._scope.get(resource_type) if default is _MISSING else self._scope.get(resource_type, default)
+        return self._fenced(resource_type, found)
+
+    async def aget(self, resource_type: Any, /, default: Any = _MISSING) -> Any:
+        """Like `get`, for async code."""
+        if default is _MISSING:
+            return self._fenced(resource_type, await self._scope.aget(resource_type))
+        return self._fenced(resource_type, await self._scope.aget(resource_type, default))
+
+    def __contains__(self, resource_type: object, /) -> bool:
+        return resource_type in self._scope
+
+    def __repr__(self) -> str:
+        return repr(self._shared)
+
+    def _fenced(self, resource_type: Any, found: Any) -> Any:
+        if not is_filesystem(found.__class__):
+            return found
+        if self._guarded is None:
+            self._guarded = {}
+        guarded = self._guarded.get(resource_type)
+        if guarded is None:
+            guarded = self._guarded[resource_type] = self._view(found, self._guard)
+        return guarded
+
+
+def unfenced(resources: CallResources) -> tuple[ResourceContext, Guard]:
+    """What outlives the call, and the call's guard: for a transaction inside it, whose undo must pass the guard."""
+    return resources._shared, resources._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
 
 
 @final
@@ -310,6 +336,3 @@ class CallPrompt:
 
     def __repr__(self) -> str:
         return repr(self._prompt)
-
-
-__all__ = ["CallContext", "call_context"]

@@ -1,80 +1,82 @@
 """One call, one transaction, one answer. The only place where the order of the stages exists.
 
-    model -- ToolCall --> Request --> Screened --> Admitted --> Ran --> ToolReply --> model
-               parse       screen       gate        invoke    settle
+    ToolCall -> Request -> Admitted -> HandlerOutcome -> Accepted -> Told -> Committed -> ToolReply
+          parse       gate        invoke           accept      tell    commit       finish
 
-1. parse    (admission.py)     look up the tool, check the arguments; nothing is touched
-2. screen   (admission.py)     repetitions, the deadline, the budget; nothing is touched
-3. open     (transactions.py)  wait for the session and the files, remember everything
-4. gate     (admission.py)     the policies, which see what the handler will see
-5. claim    (idempotent.py)    idempotent tools alone: what happened before is answered, not repeated
-6. invoke   (invoke.py)        the handler, within its limits; its errors become results here
-7. record   (idempotent.py)    idempotent tools alone: it happened, it did not, or the outcome is unknown
-8. settle   (finish.py)        route the value, tell the policies, keep or undo, tell subscribers, undo if one of
-                               them failed, record the event with the final outcome, answer
-   conclude (finish.py)        the same end for a call that was not admitted
+1. parse    (admission.py)     the tool, the arguments, repetitions, deadline and budget; nothing is touched
+2. open     (transactions.py)  wait for the session and the files, remember everything
+3. gate     (admission.py)     the policies, which see what the handler will see
+4. recall   (idempotent.py)    idempotent tools only: what happened before is answered, not repeated
+5. invoke   (invoke.py)        the handler, within its limits; its errors become outcomes here
+6. remember (idempotent.py)    idempotent tools only: it happened, it did not, or the outcome is unknown
+7. accept   (finish.py)        the value to its reducers, the result to the policies, the text; a failure is undone
+8. tell     (finish.py)        the event to its subscribers; one that fails undoes the call
+9. commit   (finish.py)        the run record, if there is one; keep what was changed, and log the event
+10. finish  (finish.py)        the reply, or what must reach the caller
+
+    conclude (finish.py)       the end of a call that was not admitted: one event, one reply, nothing to undo
+    abort    (finish.py)       the end of a call that could not be carried out
 
 Read-only tools overlap: they share the locks while their handlers run and begin to write, in the model's order,
-only when they are settled.
+only when they are accepted.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 
-from ..prompt.policy import may_overlap
-from .admission import gate, parse, screen
-from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply
-from .contexts import call_context
-from .finish import abort, conclude, conclude_now, settle
-from .idempotent import Once
-from .invoke import invoke, start, too_late, unopened
+from ..waiting import OutOfTime, Waiting
+from .admission import gate, parse
+from .call import KEPT, Admitted, HandlerOutcome, Refused, ToolCall, ToolReply
+from .contexts import CallContext
+from .finish import abort, accept, commit, conclude, conclude_now, finish, tell
+from .idempotent import IdempotentCall
+from .invoke import invoke, too_late, unopened
 from .run import Run
 from .transactions import Savepoint
-from .waiting import OutOfTime, Waiting
 
 
 async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[None] | None = None) -> ToolReply:
-    """Run one call; `before` is done once the call that it must not overtake is settled.
+    """Run one call; `before` is done once the call that it must not overtake has ended.
 
     Raises only what must reach the caller (Ctrl-C, cancellation, the end of the evaluation, an expansion, a failed
     undo), and only after the call was undone and its event recorded.
     """
     savepoint = params = None
     try:
-        screened = screen(parse(call, run), run)
-        request, tool, _, _ = screened
-        params, read_only = request.params, tool.annotations.read_only
-        shared = read_only and may_overlap(request.bound.policies)
+        request = parse(call, run)
+        params, tool = request.params, request.bound.tool
+        read_only = tool.annotations.read_only
+        shared = request.bound.overlaps
         savepoint = run.savepoint()
-        if waiting.may_vanish:
-            savepoint.place_here()
-        if not savepoint.open_now(shared):
-            await waiting.open(savepoint, shared=shared, seconds=run.remaining())
-        admitted = screened if type(screened) is Admitted else await gate(screened, run, waiting)
-        owner = savepoint.owner
-        around = None if owner.around is None else savepoint.around()
-        context = savepoint.call = call_context(request, run, not read_only, around, owner)
-        once = None if tool.idempotency is None else Once(admitted, context, run, waiting)
-        ran = None if once is None else await once.claim()
-        if ran is None:
-            ran = start(admitted, context, run, waiting)
-            if not isinstance(ran, Ran):
-                ran = await invoke(admitted, context, ran, run, waiting)
-            if once is not None:
-                ran, context = await once.record(ran, savepoint)
+        savepoint.owner.only_through_api = read_only or not tool.annotations.starts_programs
+        if not savepoint.try_open(waiting, shared):  # most calls find their locks free
+            await savepoint.open(waiting, shared, run.remaining())
+        admitted = await gate(request, run, waiting)
+        context = savepoint.call = CallContext(request, run, not read_only, savepoint)
+        effect = None if tool.idempotency is None else IdempotentCall(admitted, context, run, waiting)
+        ended = None if effect is None else await effect.recall()
+        if ended is None:
+            if run.recorder is not None:
+                await run.recorder.started(call, tool, savepoint, waiting)
+            ended = await invoke(admitted, context, run, waiting)
+            if effect is not None:
+                ended, context = await effect.remember(ended, savepoint)
+        if shared:
+            ended = await _begin_to_write(admitted, ended, savepoint, run, waiting, before)
         if read_only:
-            if shared:
-                ran = await _begin_to_write(admitted, ran, savepoint, run, waiting, before)
-            context.end(ran.outcome)
+            context.end(ended.outcome)
             context = context.writing()
-        return await settle(admitted, ran, context, savepoint, run, waiting)
+        accepted = await accept(admitted, ended, context, savepoint, run, waiting)
+        told = await tell(accepted, savepoint, run, waiting)
+        committed = await commit(told, savepoint, run, waiting)
+        return finish(committed, run)
     except Refused as refused:
         if savepoint is not None:
             savepoint.close()
         try:
             if before is not None:
-                await waiting.turn(before)
+                await waiting.until(before)
         except BaseException:
             conclude_now(call, refused, run)
             raise
@@ -92,23 +94,25 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
 
 
 async def _begin_to_write(  # noqa: PLR0917 - what the one call above has
-    admitted: Admitted, ran: Ran, savepoint: Savepoint, run: Run, waiting: Waiting, before: Future[None] | None
-) -> Ran:
-    """A read-only call takes its turn and, if it has something to keep, the locks for its own.
+    admitted: Admitted,
+    ended: HandlerOutcome,
+    savepoint: Savepoint,
+    run: Run,
+    waiting: Waiting,
+    before: Future[None] | None,
+) -> HandlerOutcome:
+    """A read-only call waits for its turn and, if it has something to keep, for the locks of its own.
 
-    One that was stopped waits for nobody; one that failed only for its place in the order.
+    A cancelled call does not wait. A failed one waits only for its turn, not for the locks.
     """
-    savepoint.let_go()
+    savepoint.release()
     try:
-        if before is not None and ran.outcome != "cancelled":
-            await waiting.turn(before)
-        if ran.outcome in KEPT:
-            await waiting.open(savepoint, shared=False, seconds=run.remaining())
+        if before is not None and ended.outcome != "cancelled":
+            await waiting.until(before)
+        if ended.outcome in KEPT:
+            await savepoint.open(waiting, seconds=run.remaining())
     except OutOfTime:
         return too_late(admitted.tool.name)
-    except BaseException as error:  # noqa: BLE001 - settled like what a handler raises
+    except BaseException as error:  # noqa: BLE001 - ends the call as what a handler raises does
         return unopened(error, admitted, run)
-    return ran
-
-
-__all__ = ["dispatch"]
+    return ended

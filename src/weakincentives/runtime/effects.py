@@ -7,18 +7,15 @@ from typing import Any, NamedTuple
 from ..errors import SchemaError
 from ..prompt.canonical import is_exact, serialised_hash
 from ..prompt.idempotency import IdempotencyConfig, params_hash
-from .call import Request
-from .ledger.effects import EffectId, LedgerEntry, storable
+from ..prompt.tool import Tool
+from .ledger.effects import EffectId, LedgerEntry, storable_key
 from .ledger.leases import running_here
 from .ledger.protocol import is_same_tool
-from .ledger.purity import is_pure
 from .run import Run
 
-_REMEMBERED_KEYS = 256
 
-
-class Asked(NamedTuple):
-    """What a call is in the ledger, as its claim takes it."""
+class ClaimRequest(NamedTuple):
+    """The arguments of `Ledger.claim` for one call."""
 
     effect_id: EffectId
     tool_name: str
@@ -27,36 +24,23 @@ class Asked(NamedTuple):
     strict_params: bool
 
 
-def asked_for(request: Request, run: Run) -> Asked | None:
+def claim_request(tool: Tool[Any, Any], params: Any, run: Run) -> ClaimRequest | None:
     """The call's key and the hash of its params; None when it needs no ledger.
 
     Raises what `key_fn` raises, and `SchemaError` when there is none and a value in the params cannot be compared.
     """
-    tool, params = request.bound.tool, request.params
     config = tool.idempotency
     if config is None or config.strategy == "none":
         return None
-    arguments = request.call.arguments
-    # Equal arguments are equal params, unless the type runs code of its own; then what counts is what it made.
-    known: Asked | None = None
-    same = (tool.name, arguments) if type(arguments) is str and is_pure(tool.params_type) else None
-    if same is not None:
-        known = run.asked.get(same)
-        if known is not None and config.key_fn is None:
-            return known
-    digest = _digest(params, config) if known is None else known.params_hash
+    digest = _digest(params, config)
     key = config.key_of(tool.name, digest) if config.strategy == "auto" else config.key_for(tool.name, params)
     assert key is not None
     lease = config.lease.total_seconds() + (tool.timeout or 0.0)
-    asked = Asked(_effect_id(key, config, run), tool.name, digest, lease, config.strategy == "custom" and digest != "")
-    if same is not None:
-        if len(run.asked) >= _REMEMBERED_KEYS:
-            run.asked.clear()
-        run.asked[same] = asked
-    return asked
+    strict = config.strategy == "custom" and digest != ""
+    return ClaimRequest(_effect_id(key, config, run), tool.name, digest, lease, strict)
 
 
-def runs_here(asked: Asked, run: Run) -> bool:
+def runs_here(asked: ClaimRequest, run: Run) -> bool:
     """Whether a handler of this very call, one that was given up on, still runs in this process."""
     held = running_here(run.ledger(), asked.effect_id)
     if held is None or held.tool_name != asked.tool_name:
@@ -75,19 +59,18 @@ def _digest(params: Any, config: IdempotencyConfig) -> str:
 
 
 def _effect_id(key: str, config: IdempotencyConfig, run: Run) -> EffectId:
-    return EffectId(storable(key), run.session_id if config.scope == "session" else "")
+    return EffectId(storable_key(key), run.session_id if config.scope == "session" else "")
 
 
 class Former(NamedTuple):
     """What a call was in the ledger of an earlier release. Not `exact`: other params may have had the same key."""
 
-    asked: Asked
+    asked: ClaimRequest
     exact: bool
 
 
-def formerly(asked: Asked, request: Request, run: Run) -> Former | None:
+def formerly(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -> Former | None:
     """The same call under its serialised key; None when it cannot have had one."""
-    tool, params = request.bound.tool, request.params
     config = tool.idempotency
     digest = serialised_hash(params)
     if config is None or digest is None or (config.strategy == "custom" and not asked.strict_params):
@@ -147,7 +130,7 @@ def no_key_text(name: str, error: SchemaError) -> str:
     """For params that no key can be made of."""
     return (
         f"'{name}' was not run, because its calls cannot be told apart: {error}\n"
-        'Whoever made the tool should say what makes two calls the same: use key_fn, with strategy="custom".'
+        'The author of the tool should say what makes two calls the same: use key_fn, with strategy="custom".'
     )
 
 

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future
-from threading import Lock, get_ident
-from typing import Any, Self, final
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any, Self, Unpack, final
 from weakref import finalize
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
-from ..errors import VisibilityExpansionRequired
-from ..event_loop import outcome_of
-from ..interrupts import MAIN, current_shield, shielded, unshielded, wait_until_done
-from ..prompt.events import ToolInvoked
-from ..prompt.policy import as_policy, may_overlap
+from ..interrupts import MAIN, Lock, shielded
+from ..prompt.policy import as_policy
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..prompt.tool import Tool
-from ..run_context import Heartbeat, RunContext
 from ..session import Session
 from ..signals import find_handlers, install, leave_elsewhere, remove, shielded_run, stand_aside, stand_in_front
-from .call import Refused, ToolCall, ToolReply
+from ..waiting import BLOCKING, BLOCKING_ELSEWHERE, awaiting_here, blocking_here, drive
+from .call import ToolCall, ToolReply
 from .dispatch import dispatch
-from .finish import answer_of, conclude_now, shown_arguments
+from .finish import shown_arguments
 from .idempotent import recall_answer
-from .ledger import Ledger
+from .options import ExecutorKeywords, ExecutorOptions, StartedOptions, options_from
 from .recall import answer_open_call, decline
 from .run import Run, count_in, has_bound_tracker
-from .threads import Threaded
 from .truncation import READ_TOOL
-from .waiting import AWAITING, AWAITING_ELSEWHERE, BLOCKING, BLOCKING_ELSEWHERE, Waiting, drive
-
-OnCall = Callable[[ToolCall], object]
-OnReply = Callable[[ToolReply], object]
+from .turn import OnCall, OnReply, Turn
 
 
 @final
@@ -46,9 +39,10 @@ class ToolExecutor:
     `VisibilityExpansionRequired` and `RollbackError`, after the call was undone and its event recorded.
 
     Args:
-        hide_errors: tell the model only that something unexpected happened, not the exception's text.
-        effect_ledger: remembers the effects of tools with an `IdempotencyConfig`; it stays its owner's. Without one
-            they are remembered in memory, for the session alone, and a warning says so.
+        adapter: named in events, and given to handlers as `context.adapter`.
+        rendered_prompt: the prompt as it was rendered already.
+        options: what an adapter has started already, in place of the keywords.
+        keywords: see `ExecutorOptions`.
     """
 
     def __init__(
@@ -57,14 +51,15 @@ class ToolExecutor:
         prompt: Prompt[Any],
         session: Session,
         adapter: object = None,
-        deadline: Deadline | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        heartbeat: Heartbeat | None = None,
-        run_context: RunContext | None = None,
         rendered_prompt: RenderedPrompt[Any] | None = None,
-        hide_errors: bool = False,
-        effect_ledger: Ledger | None = None,
+        options: StartedOptions | None = None,
+        **keywords: Unpack[ExecutorKeywords],
     ) -> None:
+        if options is None:
+            others = ("prompt", "session", "adapter", "rendered_prompt")
+            options = options_from(ExecutorOptions, keywords, function="ToolExecutor", others=others).started()
+        elif keywords:
+            raise TypeError("ToolExecutor() takes options= or keywords, not both.")
         prompt.install(session)
         rendered = prompt.render(session=session) if rendered_prompt is None else rendered_prompt
         _install_policies(rendered, session)
@@ -80,12 +75,7 @@ class ToolExecutor:
             prompt=prompt,
             rendered_prompt=rendered,
             adapter=adapter,
-            deadline=deadline,
-            budget_tracker=budget_tracker,
-            heartbeat=heartbeat,
-            run_context=run_context,
-            hide_errors=hide_errors,
-            effect_ledger=effect_ledger,
+            options=options,
         )
 
     @property
@@ -97,9 +87,24 @@ class ToolExecutor:
         return known
 
     @property
+    def run(self) -> Run:
+        """What its calls share; for the parts of a loop that carry out calls in another way."""
+        return self._run
+
+    @property
     def budget_tracker(self) -> BudgetTracker | None:
         """What counts the tokens: the tracker it was given and, once entered, the one that is bound; or None."""
         return self._run.budget_tracker
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """When the run must be over: the earliest deadline it was given, or that of a bound tracker; or None."""
+        return self._run.deadline
+
+    @property
+    def rendered_prompt(self) -> RenderedPrompt[Any]:
+        """The prompt as it was rendered last: the one it was given, its own, or that of the last `offer`."""
+        return self._run.rendered_prompt
 
     def offer(self, rendered: RenderedPrompt[Any]) -> None:
         """Go on with a prompt that was rendered anew: its tools instead of those before. Not while calls run."""
@@ -118,7 +123,7 @@ class ToolExecutor:
         return self._run.memory.knows(call_id)
 
     def shown_arguments(self, call: ToolCall) -> str:
-        """The arguments for whoever watches: what the model wrote, with a mark for each value of a secret field."""
+        """The arguments as they may be shown: what the model wrote, with a mark for each value of a secret field."""
         return str(shown_arguments(call, self._run))
 
     def decline(self, call: ToolCall, text: str) -> ToolReply:
@@ -169,7 +174,7 @@ class ToolExecutor:
         if not self._entered:
             await self._aenter()
         with shielded_run(self._shielded):
-            return await dispatch(call, self._run, _awaiting(), before)
+            return await dispatch(call, self._run, awaiting_here(), before)
 
     def execute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
@@ -184,60 +189,18 @@ class ToolExecutor:
         """
         if not self._entered:
             self._enter()
-        calls = list(calls)
+        waiting, turn = blocking_here(), Turn(calls, self._run, on_call, on_reply)
         with shielded_run(self._shielded):
-            if len(calls) == 1:  # as below; most turns are like this
-                return [self._execute_only(calls[0], on_call, on_reply)]
-            turn = _Turn(calls, self._run, on_call, on_reply)
-            for batch in turn.batches():
-                if len(batch) == 1:
-                    turn.take(batch[0], lambda call=batch[0]: drive(dispatch(call, self._run, _blocking())))
-                    continue
-                running = [
-                    Threaded(lambda c=call, b=before, d=done: _settling(d, self._run, c, b))
-                    for call, before, done in _chained(batch)
-                ]
-                for call, threaded in zip(batch, running, strict=True):
-                    turn.wait(threaded.future)
-                    turn.take(call, threaded.future.result)
-            return turn.finish()
-
-    def _execute_only(self, call: ToolCall, on_call: OnCall | None, on_reply: OnReply | None) -> ToolReply:
-        if on_call is not None:
-            on_call(call)
-        try:
-            reply = drive(dispatch(call, self._run, _blocking()))
-        except BaseException:
-            if on_reply is not None:
-                on_reply(decline(call, _NOT_RUN, self._run))
-            raise
-        if on_reply is not None:
-            on_reply(reply)
-        return reply
+            return drive(turn.execute(waiting))
 
     async def aexecute_all(
         self, calls: Iterable[ToolCall], *, on_call: OnCall | None = None, on_reply: OnReply | None = None
     ) -> list[ToolReply]:
         """Like `execute_all`, for async code."""
         await self._aenter()
+        turn = Turn(calls, self._run, on_call, on_reply)
         with shielded_run(self._shielded):
-            turn = _Turn(calls, self._run, on_call, on_reply)
-            for batch in turn.batches():
-                if len(batch) == 1:
-                    await turn.atake(batch[0], dispatch(batch[0], self._run, _awaiting()))
-                    continue
-                tasks = [
-                    asyncio.ensure_future(_asettling(done, self._run, call, before))
-                    for call, before, done in _chained(batch)
-                ]
-                try:
-                    await unshielded(asyncio.wait(tasks))
-                except asyncio.CancelledError:  # all of them are stopped, each is answered
-                    for task in tasks:
-                        task.cancel()
-                for call, task in zip(batch, tasks, strict=True):
-                    await turn.atake(call, _outcome(task))
-            return turn.finish()
+            return await turn.execute(awaiting_here())
 
     def close(self) -> None:
         """Close what the evaluation's resources built; closing twice does nothing."""
@@ -325,129 +288,33 @@ class ToolExecutor:
         await self.aclose()
 
 
-@final
-class _Turn:
-    """The calls of one turn, their answers so far, and what has ended it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecutionContext(ExecutorOptions):
+    """Everything a `ToolExecutor` is made of; the fields are its arguments.
 
-    def __init__(self, calls: Iterable[ToolCall], run: Run, on_call: OnCall | None, on_reply: OnReply | None) -> None:
-        self._calls = list(calls)
-        self._run = run
-        self._on_call = on_call
-        self._on_reply = on_reply
-        self._ended: BaseException | None = None
-        self._recorded = run.session[ToolInvoked].count()
-        self.replies: list[ToolReply] = []
+    >>> from weakincentives.prompt import Prompt, PromptTemplate
+    >>> from weakincentives.runtime import EffectLedger
+    >>> prompt = Prompt(PromptTemplate(ns="demo", key="empty"))
+    >>> context = ToolExecutionContext(prompt=prompt, session=Session(), effect_ledger=EffectLedger())
+    >>> with context.executor() as executor:
+    ...     executor.tools
+    ()
+    """
 
-    @property
-    def ended(self) -> bool:
-        """Whether something must reach the caller once every id is answered."""
-        return self._ended is not None
+    prompt: Prompt[Any]
+    session: Session
+    adapter: object = None
+    rendered_prompt: RenderedPrompt[Any] | None = None
 
-    def batches(self) -> Iterable[Sequence[ToolCall]]:
-        """Single calls, and runs of read-only ones; once the turn has ended the rest is answered as not run."""
-        batch: list[ToolCall] = []
-        for call in self._calls:
-            bound = self._run.tools.get(call.name) if isinstance(call.name, str) else None
-            if bound is not None and bound.tool.annotations.read_only and may_overlap(bound.policies):
-                if any(_alike(call, other) for other in batch):
-                    yield from self._open(batch)
-                    batch = []
-                batch.append(call)
-                if len(batch) == _MAX_TOGETHER:
-                    yield from self._open(batch)
-                    batch = []
-                continue
-            yield from self._open(batch)
-            batch = []
-            yield from self._open([call])
-        yield from self._open(batch)
-
-    def _open(self, batch: list[ToolCall]) -> Iterable[Sequence[ToolCall]]:
-        if self._on_call is not None:
-            for call in batch:
-                self._on_call(call)
-        self._look()
-        if batch and self._ended is None:
-            yield batch
-            return
-        text = _OPENED if isinstance(self._ended, VisibilityExpansionRequired) else _NOT_RUN
-        for call in batch:
-            self._answer(conclude_now(call, Refused("cancelled", text), self._run))
-
-    def wait(self, future: Future[ToolReply]) -> None:
-        """Wait for a call in another thread; an interrupt is kept for later, a second one is not."""
-        try:
-            wait_until_done(future)
-        except BaseException as error:
-            if self._ended is not None:
-                raise
-            self._ended = error
-            wait_until_done(future)
-
-    def _look(self) -> None:
-        """An interrupt that came while our own code ran ends the turn here, between two calls."""
-        shield = current_shield()
-        try:
-            while shield.noted:
-                shield.deliver()
-        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
-            self._ended = self._ended or error
-
-    def take(self, call: ToolCall, produce: Callable[[], ToolReply]) -> None:
-        try:
-            reply = produce()
-        except BaseException as error:  # noqa: BLE001 - raised by `finish`, when every id is answered
-            reply = self._interrupted(call, error)
-        self._answer(reply)
-
-    async def atake(self, call: ToolCall, produce: Coroutine[Any, Any, ToolReply] | asyncio.Future[ToolReply]) -> None:
-        try:
-            reply = await produce
-        except BaseException as error:  # noqa: BLE001 - as above
-            reply = self._interrupted(call, error)
-        self._answer(reply)
-
-    def _interrupted(self, call: ToolCall, error: BaseException) -> ToolReply:
-        """The answer to a call that raised: what was recorded of it, or that it did not begin."""
-        self._ended = self._ended or error
-        for event in reversed(self._run.session[ToolInvoked].all()[self._recorded :]):
-            if event.call_id == call.id and event.outcome != "invalid":
-                return answer_of(event, self._run)
-        return decline(call, _NOT_RUN, self._run)  # a refusal may be recorded, and its subscribers interrupted
-
-    def _answer(self, reply: ToolReply) -> None:
-        if reply.duplicate and any(known.call_id == reply.call_id for known in self.replies):
-            return
-        self.replies.append(reply)
-        if self._on_reply is not None:
-            try:
-                self._on_reply(reply)
-            except BaseException as error:  # noqa: BLE001 - as above
-                self._ended = self._ended or error
-
-    def finish(self) -> list[ToolReply]:
-        self._look()
-        if self._ended is not None:
-            raise self._ended
-        return self.replies
-
-
-_MAX_TOGETHER = 16
-"""How many read-only calls run at once; a model may ask for hundreds."""
-
-_NOT_RUN = "This call was not run, because an earlier call of the turn ended the evaluation."
-_OPENED = (
-    "This call was not run, because an earlier call of the turn opened sections.\n"
-    "Read them; then call it again if it is still right."
-)
-
-
-def _blocking() -> Waiting:
-    return BLOCKING if get_ident() == MAIN.ident else BLOCKING_ELSEWHERE
-
-
-def _awaiting() -> Waiting:
-    return AWAITING if get_ident() == MAIN.ident else AWAITING_ELSEWHERE
+    def executor(self) -> ToolExecutor:
+        """A new executor, which the caller closes."""
+        return ToolExecutor(
+            prompt=self.prompt,
+            session=self.session,
+            adapter=self.adapter,
+            rendered_prompt=self.rendered_prompt,
+            **self.keywords(),
+        )
 
 
 def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
@@ -456,41 +323,4 @@ def _install_policies(rendered: RenderedPrompt[Any], session: Session) -> None:
             as_policy(policy).install(session)
 
 
-def _alike(one: ToolCall, other: ToolCall) -> bool:
-    """Whether their order matters although both only read: to duplicates, and to repetitions that are counted."""
-    try:
-        return bool(one.id == other.id or (one.name == other.name and one.arguments == other.arguments))
-    except Exception:  # noqa: BLE001 - arguments may be a mapping of somebody else's making
-        return True
-
-
-def _chained(batch: Sequence[ToolCall]) -> Iterable[tuple[ToolCall, Future[None], Future[None]]]:
-    """Each call with what it waits for before it is settled, and what it says when it is."""
-    before: Future[None] = Future()
-    before.set_result(None)
-    for call in batch:
-        done: Future[None] = Future()
-        yield call, before, done
-        before = done
-
-
-def _settling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> ToolReply:
-    try:
-        return drive(dispatch(call, run, BLOCKING_ELSEWHERE, before))
-    finally:
-        done.set_result(None)
-
-
-async def _asettling(done: Future[None], run: Run, call: ToolCall, before: Future[None]) -> Callable[[], ToolReply]:
-    with shielded():  # a task of its own begins at depth zero
-        try:
-            return await outcome_of(dispatch(call, run, _awaiting(), before))
-        finally:
-            done.set_result(None)
-
-
-async def _outcome(task: asyncio.Future[Callable[[], ToolReply]]) -> ToolReply:
-    return (await unshielded(task))()
-
-
-__all__ = ["ToolExecutor"]
+__all__ = ["ToolExecutionContext", "ToolExecutor"]

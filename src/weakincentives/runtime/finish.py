@@ -1,180 +1,153 @@
-"""Stage 7: the end of a call. Keep or undo, tell, record, answer; in this order, for every call."""
+"""Stages 7 to 10: the end of a call. Complete it or undo it, tell, commit, answer; in this order, for every call.
+
+An event is published before the call ends: a subscriber that fails still undoes it. And it is logged after that, with
+the final outcome, in the same step in which the changes are kept.
+"""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from ..crash_log import ids_text, log_crash
-from ..errors import JournalError, ReducerError, RollbackError, SessionBusyError, StaleCallError
-from ..fence import Guard, current_owner
-from ..prompt.changes import NO_CHANGES, Changes
-from ..prompt.event_ids import new_event_id
-from ..prompt.events import CallsUndone, ToolInvoked, link_event, tool_invoked
+from ..errors import (
+    JournalError,
+    RecordError,
+    ReducerError,
+    RollbackError,
+    SessionBusyError,
+    StaleCallError,
+    VisibilityExpansionRequired,
+)
+from ..fence import Guard
+from ..prompt.changes import NO_CHANGES
+from ..prompt.events import ToolInvoked, tool_invoked
 from ..prompt.policies import recorded_call, was_undone
-from ..resources.waiting import block_on
-from ..results import ToolResult
-from ..serde import has_secrets, without_secrets
-from ..session import Session
-from ..session.savepoints import unowned_recorder
-from .accept import accept, accept_now, broken, reply_text, stopped, too_long
-from .call import KEPT, Admitted, Ran, Refused, ToolCall, ToolReply, make
-from .call_memory import same_params, short_id
+from ..prompt.policy import notify_policies
+from ..results import ToolResult, renders_itself
+from ..serde.secret_fields import has_secrets, without_secrets
+from ..waiting import UNINTERRUPTED, OutOfTime, Waiting, drive
+from .call import KEPT, Accepted, Admitted, Committed, HandlerOutcome, Refused, Told, ToolCall, ToolReply, short_id
 from .contexts import CallContext
-from .invoke import internal_error
+from .invoke import internal_error, interrupted
 from .limits import AFTER_HANDLER, Steps
+from .nesting import keep_inside, link
+from .options import CallRecorder
 from .redaction import recorded, text_of
-from .run import Run
-from .transactions import CompositeSnapshot, Savepoint
-from .waiting import UNINTERRUPTED, OutOfTime, Waiting
+from .run import Run, same_params
+from .transactions import Savepoint
 
-# Answers that were given before, read from the log.
-
+logger: logging.Logger = logging.getLogger(__name__)
 
 UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
-"""Outcomes that nobody meant to happen; providers are told that these answers are errors."""
-
-_UNDONE = "This call succeeded, but what it changed was undone later."
-
-
-def answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
-    """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
-    event = recorded_call(run.session, short_id(call.id))
-    if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
-        return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
-    return answer_of(event, run)._replace(call_id=call.id, duplicate=True)
-
-
-def shown_arguments(call: ToolCall, run: Run) -> Any:
-    """What events keep of arguments that were not parsed: as the model sent them, but for the tool's secret fields."""
-    bound = run.tools.get(call.name) if isinstance(call.name, str) else None
-    if bound is None or not has_secrets(bound.tool.params_type):
-        return call.arguments
-    return without_secrets(bound.tool.params_type, call.arguments)
-
-
-def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
-    try:
-        if call.arguments == params or shown_arguments(call, run) == params:
-            return True
-        bound = run.tools.get(call.name)
-        return bound is not None and same_params(bound.tool.parse(call.arguments or "{}"), params)
-    except Exception:  # noqa: BLE001 - arguments that cannot be read, or params of somebody else's making
-        return False
-
-
-def answer_of(event: ToolInvoked, run: Run) -> ToolReply:
-    """The answer that was recorded with a call; of a success that was undone since, that."""
-    if was_undone(run.session, event):
-        text = f"{_UNDONE}\nCheck what is there now before you call '{event.tool_name}' again."
-        return ToolReply(event.call_id or "", text, ToolResult.error(text), "undone", is_error=True)
-    text = event.rendered_output
-    result = ToolResult.error(text) if event.result is None else event.result
-    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in UNEXPECTED)
-
-
-# Calls inside calls and transactions, as the log tells them.
-#
-# An event names the call around it (`within`), and one that was undone names the calls that were undone with it
-# (`undone_calls`). So the log can be folded into the state: take what succeeded, and leave out what an event undid.
-
-
-def link(event: ToolInvoked, savepoint: Savepoint | None) -> None:
-    """Say which call the event's call was made in, and what was undone with it. Without a savepoint it did not run."""
-    if savepoint is None:
-        owner = current_owner()
-        outer, inner, own = None if owner is None else owner.holder, (), None
-    else:
-        outer, inner, own = savepoint.outer(), savepoint.inner_calls, savepoint.event_id
-    while outer is not None and not hasattr(outer, "call"):
-        outer = outer.outer()
-    within = None if outer is None else _event_id_of(outer)
-    if within is not None or inner or own is not None:
-        link_event(event, own, within, () if event.success else tuple(inner))
-
-
-def keep_inside(savepoint: Savepoint, event: ToolInvoked | None = None) -> None:
-    """The savepoint was kept, so what it holds stands or falls with the savepoint around it, if there is one."""
-    outer = savepoint.outer()
-    if outer is not None and savepoint.is_inside(outer):
-        outer.inner_calls = (*outer.inner_calls, *savepoint.inner_calls, *(() if event is None else (event.event_id,)))
-
-
-def record_undone(session: Session, calls: tuple[str, ...]) -> None:
-    """Record that calls were undone by something that has no event of its own."""
-    if calls:
-        event = CallsUndone(undone_calls=calls, session_id=session.session_id, timestamp=session.clock.time())
-        unowned_recorder(session)(event)
-        session.dispatcher.dispatch(event)
-
-
-def calls_since(session: Session, snapshot: CompositeSnapshot) -> tuple[str, ...]:
-    """The calls that succeeded since a snapshot and were not undone already."""
-    logs = snapshot.session.logs()
-    calls = session[ToolInvoked].all()[len(logs.get(ToolInvoked, ())) :]
-    undone = {call for event in calls for call in event.undone_calls}
-    for event in session[CallsUndone].all()[len(logs.get(CallsUndone, ())) :]:
-        undone.update(event.undone_calls)
-    return tuple(event.event_id for event in calls if event.success and event.event_id not in undone)
-
-
-def _event_id_of(call: Savepoint) -> str:
-    """The id that the event of a call will have: calls inside it refer to it before it is made."""
-    if call.event_id is None:
-        call.event_id = new_event_id()
-    return call.event_id
-
-
-logger = logging.getLogger(__name__)
+"""Outcomes that were not meant to happen; providers are told that these answers are errors."""
 
 _NOT_UNDONE = "The call failed and could not be undone completely."
+_UNDONE = "This call succeeded, but what it changed was undone later."
 _MAX_NAME_CHARS = 200
+_TELL_REPEATS = 3
 
 
-async def settle(  # noqa: PLR0917 - what a call has gathered
-    admitted: Admitted, ran: Ran, context: CallContext, savepoint: Savepoint, run: Run, waiting: Waiting
-) -> ToolReply:
-    """End an admitted call; raises what must propagate, after everything is undone, told and recorded."""
-    call, bound, params = admitted.request
-    around = None if savepoint.owner.around is None else savepoint.around()
-    steps = None
-    if bound.policies or run.deadline is not None or admitted.tool.timeout is not None:
-        steps = Steps(admitted.tool, run, waiting, least=AFTER_HANDLER)
-    text = ""
-    if ran.outcome in KEPT:
-        session = run.session if around is None else context.session  # a call around this one may have ended
-        if steps is None:
-            ran, text = accept_now(admitted, ran, session, run)
-        else:
-            ran, text = await accept(admitted, ran, context, session, run, steps)
+async def accept(  # noqa: PLR0917 - what a call has gathered
+    admitted: Admitted, ended: HandlerOutcome, context: CallContext, savepoint: Savepoint, run: Run, waiting: Waiting
+) -> Accepted:
+    """Complete a success: its value to the reducers, its result to the policies, its text. Undo everything else.
+
+    Closes the call's handles. When a reducer, a policy or `render` fails or takes too long, the call has failed.
+    """
+    tool, result, listeners = admitted.tool, ended.result, admitted.request.bound.listeners
+    steps, text = None, ""
+    if listeners or run.deadline is not None or tool.timeout is not None:
+        steps = Steps(tool, run, waiting, least=AFTER_HANDLER)
+    if ended.outcome in KEPT:
+        try:
+            if result.value is not None:
+                inside = savepoint.owner.around is not None and savepoint.enclosing_fence() is not None
+                session = context.session if inside else run.session  # fenced: a call around this one may have ended
+                if steps is None:
+                    session.dispatch_value(result.value)
+                else:
+                    steps.run_here(session.dispatch_value, result.value)
+            if listeners and steps is not None:
+                await notify_policies(listeners, tool.name, admitted.request.params, result, context, steps.run)
+            if steps is None or not steps.limited or renders_itself(result):
+                text = reply_text(admitted, result, run)
+            else:
+                text = await steps.run(reply_text, admitted, result, run)
+        except BaseException as error:  # noqa: BLE001 - reducers, policies and render() are users' code
+            if steps is not None and isinstance(error, OutOfTime):
+                ended = _too_long("completing it", ended, steps)
+            else:
+                ended = _as_crashed(error, ended, run)
     try:
-        context.end(ran.outcome)
+        # Before anything is undone: a write that came after the undo would stay.
+        context.end(ended.outcome)
     except BaseException as error:  # noqa: BLE001 - Ctrl-C while resources were closed; raised when all is undone
-        ran = stopped(error, ran)
-    changes = savepoint.changes()
-    if ran.outcome not in KEPT:
-        ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)
-    event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
+        ended = _stopped(error, ended)
+    is_kept = ended.outcome in KEPT
+    changes = savepoint.changes(to_undo=not is_kept)
+    if is_kept:
+        return Accepted(admitted, ended, text, changes)
+    return await _undo(Accepted(admitted, ended, "", changes), savepoint, run, steps)
+
+
+def reply_text(admitted: Admitted, result: ToolResult[Any], run: Run) -> str:
+    """Message and value, at most as long as the tool allows; from the third identical call on a note says so."""
+    text = result.render()
+    if type(text) is not str:
+        raise TypeError(f"the message of a ToolResult must be a str, got {type(text).__name__}")
+    request, tool = admitted.request, admitted.tool
+    if len(text) > tool.max_result_chars:
+        text = run.truncated.truncate(request.call.id, text, tool.max_result_chars)
+    if request.repeats >= _TELL_REPEATS:
+        text = f"{text}\n[This is call number {request.repeats} in a row with the same arguments.]"
+    return text
+
+
+async def tell(accepted: Accepted, savepoint: Savepoint, run: Run, waiting: Waiting) -> Told:
+    """Publish the event to the subscribers while the call can still be undone; when one of them fails, it is.
+
+    Published after the call was kept, a failure there could only be logged: the state and its readers would differ.
+    """
+    event, steps, tool = _event(accepted, savepoint, run), None, accepted.admitted.tool
     try:
-        told = await steps.run(run.tell, event) if steps is not None and steps.limited else run.tell(event)
-        failed = told.errors[0][1] if told.errors else None
-    except BaseException as error:  # noqa: BLE001 - Ctrl-C, out of time, or a dispatcher of somebody else's making
-        failed = _untold(error, run)
-    if failed is not None:
-        was_kept, ran = ran.outcome in KEPT, _unheard(failed, ran, steps, run)
-        if was_kept:
-            ran, text = await _undo(admitted, ran, changes, savepoint, run, steps)
-            event = _event(call, params, ran, text, changes, admitted.started, run, savepoint)
-    if around is None:
-        _record(event, run, savepoint)
-    else:
-        ran, text = _record_inside(around, admitted, ran, text, event, changes, savepoint, run)
-    result, outcome, _, raises = ran
-    if raises is not None:
-        raise raises
-    if logger.isEnabledFor(logging.INFO) and outcome in KEPT:
+        is_limited = run.deadline is not None or tool.timeout is not None
+        dispatched = run.unheard(event) if is_limited else run.tell(event)
+        if dispatched is None:
+            steps = Steps(tool, run, waiting, least=AFTER_HANDLER)
+            dispatched = await steps.run(run.tell, event)
+        failed = dispatched.errors[0][1] if dispatched.errors else None
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C, out of time, or a dispatcher of a user's class
+        failed = _log_dispatch_failure(error, run)
+    if failed is None:
+        return Told(accepted, event)
+    return await _undo_after_subscriber_failure(failed, Told(accepted, event), savepoint, run, steps)
+
+
+async def commit(told: Told, savepoint: Savepoint, run: Run, waiting: Waiting) -> Committed:
+    """Put the call on record, then keep what a success changed and log the event, as one step.
+
+    The record comes before that step: it can be awaited, and a call that cannot be recorded is undone.
+    """
+    if run.recorder is not None and not run.recorder.stopped:
+        told = await _put_on_record(told, savepoint, run, run.recorder, waiting)
+    around = None if savepoint.owner.around is None else savepoint.enclosing_fence()
+    if around is not None:
+        return _commit_inside(around, told, savepoint, run)
+    _keep_and_log(told.event, savepoint, run)
+    return Committed(told.event, told.accepted.ended)
+
+
+def finish(committed: Committed, run: Run) -> ToolReply:
+    """The reply; or raise what must reach the caller, now that everything is undone, told and recorded."""
+    event, ended = committed.event, committed.ended
+    if ended.raises is not None:
+        raise ended.raises
+    if logger.isEnabledFor(logging.INFO) and event.success:
         _log_success(event, run)
-    return make(ToolReply, (call.id, text, result, outcome, outcome in UNEXPECTED, False))
+    outcome = ended.outcome
+    return ToolReply(event.call_id or "", event.rendered_output, ended.result, outcome, outcome in UNEXPECTED)
 
 
 def _log_success(event: ToolInvoked, run: Run) -> None:
@@ -183,159 +156,157 @@ def _log_success(event: ToolInvoked, run: Run) -> None:
     logger.info(text, event.tool_name, how, event.duration * 1000, ids_text(run.log_extra), extra=run.log_extra)
 
 
-async def conclude(
-    call: ToolCall, refused: Refused, run: Run, waiting: Waiting, result: ToolResult[Any] | None = None
-) -> ToolReply:
-    """End a call that was not admitted: one event, one answer, nothing to undo.
-
-    A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
-    from elsewhere and are more than a text. Subscribers have the time that those of a call that ran have; one that
-    takes longer is given up on and logged, which changes neither event nor answer.
-    """
-    call_id = call.id if isinstance(call.id, str) else ""
-    if refused.duplicate:
-        return answered_before(call, refused, run)
-    name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
-    text, outcome = run.cuts.capped_for(name, call_id, refused.text), refused.outcome
-    result = ToolResult.error(text) if result is None else result
-    params = shown_arguments(call, run) if refused.params is None else refused.params
-    bound = run.tools.get(name)
-    call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
-    if call_id:
-        run.memory.is_new(call.id)  # answered, so it is not run later either
-    event = _event(call, params, Ran(result, outcome), text, NO_CHANGES, None, run, None)
-    try:
-        if run.deadline is None and (bound is None or bound.tool.timeout is None):
-            run.tell(event)
-        else:
-            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
-    except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of somebody else's making
-        _untold(error, run)
-    finally:
-        _record(event, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
-    return ToolReply(call_id, text, result, outcome, outcome in UNEXPECTED)
+# What makes a success a failure after all, and how it is undone.
 
 
-def conclude_now(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
-    """`conclude` without suspending; an interrupt waits until the call is recorded and answered."""
-    return block_on(conclude(call, refused, run, UNINTERRUPTED, result))
+def _too_long(what: str, ended: HandlerOutcome, steps: Steps) -> HandlerOutcome:
+    text = f"The call was undone, because {what} took too long."
+    return HandlerOutcome(ToolResult.error(text), steps.exceeded(), None, ended.raises)
 
 
-def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoint | None, run: Run) -> ToolReply:
-    """Undo and end a call that could not be carried out; passes on what is not an ordinary error."""
-    if savepoint is not None:
-        try:
-            savepoint.undo()
-        except RollbackError as failed:  # recorded like any other end; then the run must stop
-            failed.tool_name = call.name
-            conclude_now(call, Refused("crashed", _NOT_UNDONE, params=params), run)
-            raise failed from error
-    if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
-        return conclude_now(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
-    if isinstance(error, Exception):
-        log_crash(logger, f"A call of {call.name} could not be carried out", error, run.log_extra)
-        return conclude_now(call, Refused("crashed", internal_error(error, run), params=params), run)
-    conclude_now(call, Refused("cancelled", "The call was interrupted.", params=params), run)
-    raise error
+def _as_crashed(error: BaseException, ended: HandlerOutcome, run: Run) -> HandlerOutcome:
+    """The end of a call whose result could not be completed."""
+    if not isinstance(error, Exception):
+        return _stopped(error, ended)
+    log_crash(logger, "A call succeeded but could not be completed", error, run.log_extra)
+    return HandlerOutcome(ToolResult.error(internal_error(error, run)), "crashed", error, ended.raises)
 
 
-def _untold(error: BaseException, run: Run) -> BaseException:
+def _stopped(error: BaseException, ended: HandlerOutcome) -> HandlerOutcome:
+    """Ctrl-C around the handler: the call has not succeeded any more, and what interrupts it must propagate."""
+    if ended.outcome in KEPT:
+        return interrupted(error)
+    return ended if ended.raises is not None else replace(ended, raises=error)
+
+
+def _log_dispatch_failure(error: BaseException, run: Run) -> BaseException:
     if isinstance(error, Exception):
         log_crash(logger, "An event could not be dispatched", error, run.log_extra)
     return error
 
 
-def _unheard(error: BaseException, ran: Ran, steps: Steps | None, run: Run) -> Ran:
-    if not isinstance(error, Exception):
-        return stopped(error, ran)
-    if ran.outcome not in KEPT:
-        return ran
-    if steps is not None and isinstance(error, OutOfTime):
-        return too_long("telling its subscribers", ran, steps)
-    text = f"The call was undone, because its event could not be delivered. {internal_error(error, run)}"
-    return Ran(ToolResult.error(text), "undone", error, ran.raises)
+async def _undo_after_subscriber_failure(
+    failed: BaseException, told: Told, savepoint: Savepoint, run: Run, steps: Steps | None
+) -> Told:
+    accepted = told.accepted
+    ended = accepted.ended
+    was_kept = ended.outcome in KEPT
+    if not isinstance(failed, Exception):
+        ended = _stopped(failed, ended)
+    elif was_kept and steps is not None and isinstance(failed, OutOfTime):
+        ended = _too_long("telling its subscribers", ended, steps)
+    elif was_kept:
+        text = f"The call was undone, because its event could not be delivered. {internal_error(failed, run)}"
+        ended = HandlerOutcome(ToolResult.error(text), "undone", failed, ended.raises)
+    accepted = replace(accepted, ended=ended)
+    if not was_kept:
+        return Told(accepted, told.event)
+    accepted = await _undo(accepted, savepoint, run, steps)
+    return Told(accepted, _event(accepted, savepoint, run))
 
 
-async def _undo(  # noqa: PLR0917 - what the one caller has
-    admitted: Admitted, ran: Ran, changes: Changes, savepoint: Savepoint, run: Run, steps: Steps | None
-) -> tuple[Ran, str]:
+async def _undo(accepted: Accepted, savepoint: Savepoint, run: Run, steps: Steps | None) -> Accepted:
+    """Undo a call that failed; the text then ends with what was undone."""
+    admitted, ended, changes = accepted.admitted, accepted.ended, accepted.changes
     try:
         savepoint.undo()
     except RollbackError as error:  # nothing can be promised any more: say so and stop the run
         error.tool_name = admitted.tool.name
-        ran = Ran(ToolResult.error(_NOT_UNDONE), "crashed", error, error)
-        return ran, ran.result.message
+        ended = HandlerOutcome(ToolResult.error(_NOT_UNDONE), "crashed", error, error)
+        return Accepted(admitted, ended, ended.result.message, changes)
     except StaleCallError as error:  # the call around this one is over, and has undone or kept everything in it
-        ran = Ran(ToolResult.error(str(error)), "cancelled", error, ran.raises)
-        return ran, ran.result.message
+        ended = HandlerOutcome(ToolResult.error(str(error)), "cancelled", error, ended.raises)
+        return Accepted(admitted, ended, ended.result.message, changes)
     try:
-        if steps is None or ran.result.value is None or not steps.limited:
-            text = reply_text(admitted, ran.result, run)
+        if steps is None or not steps.limited or renders_itself(ended.result):
+            text = reply_text(admitted, ended.result, run)
         else:
-            text = await steps.run(reply_text, admitted, ran.result, run)
+            text = await steps.run(reply_text, admitted, ended.result, run)
     except BaseException as error:  # noqa: BLE001 - a failed result may carry a value with a broken render()
         if steps is not None and isinstance(error, OutOfTime):
-            ran = too_long("rendering its result", ran, steps)
+            ended = _too_long("rendering its result", ended, steps)
         else:
-            ran = broken(error, ran, run)
-        text = run.cuts.capped_for(admitted.tool.name, admitted.request.call.id, ran.result.message)
-    return ran, f"{text}\n{changes.describe_undone()}" if changes else text
+            ended = _as_crashed(error, ended, run)
+        text = run.truncated.truncate_for(admitted.tool.name, admitted.request.call.id, ended.result.message)
+    if changes:
+        text = f"{text}\n{changes.describe_undone(effect_unknown=ended.outcome == 'unknown')}"
+    return Accepted(admitted, ended, text, changes)
 
 
-def _event(  # noqa: PLR0917 - all of them, for speed by position
-    call: ToolCall,
-    params: Any,
-    ran: Ran,
-    text: str,
-    changes: Changes,
-    started: float | None,
-    run: Run,
-    savepoint: Savepoint | None,
-) -> ToolInvoked:
-    result, outcome, error, _ = ran
-    duration = 0.0 if started is None else run.monotonic() - started
-    success = outcome == "succeeded" or outcome == "replayed"  # noqa: PLR1714 - quicker than a set
-    kept = None if error is None else recorded(error)
+async def _put_on_record(told: Told, savepoint: Savepoint, run: Run, recorder: CallRecorder, waiting: Waiting) -> Told:
+    """Record how the call ended. One that cannot be recorded did not happen: it is undone, and the run must end."""
+    accepted, event = told.accepted, told.event
+    ended, request = accepted.ended, accepted.admitted.request
+    if ended.raises is not None and not isinstance(ended.raises, Exception):
+        recorder.stop()  # interrupted: when the run goes on, this call is made again
+        if recorder.stopped:
+            return told
+    more: dict[str, Any] = {}
+    if isinstance(ended.raises, VisibilityExpansionRequired):
+        more["sections"] = list(ended.raises.section_keys)
+    try:
+        await recorder.ended(event, request.call, accepted.admitted.tool, savepoint, run.truncated, waiting, **more)
+    except BaseException as error:  # noqa: BLE001 - raised by `finish`
+        if recorder.has_recorded(event):  # cancelled while it was written
+            return Told(replace(accepted, ended=replace(ended, raises=ended.raises or error)), event)
+        recorder.stop()
+        if ended.outcome in KEPT:
+            text = f"The call was undone, because it could not be recorded. {internal_error(error, run)}"
+            outcome = "undone" if isinstance(error, Exception) else "cancelled"
+            ended = HandlerOutcome(ToolResult.error(text), outcome, error, error)
+            accepted = await _undo(replace(accepted, ended=ended), savepoint, run, None)
+        else:
+            accepted = replace(accepted, ended=replace(ended, raises=ended.raises or error))
+        return Told(accepted, _event(accepted, savepoint, run))
+    return told
+
+
+# The event, and how it is logged.
+
+
+def _event(accepted: Accepted, savepoint: Savepoint, run: Run) -> ToolInvoked:
+    request, ended, outcome = accepted.admitted.request, accepted.ended, accepted.ended.outcome
+    call, duration = request.call, run.monotonic() - request.started
+    error = None if ended.error is None else recorded(ended.error)
+    # By position: sixteen keywords take nine times as long, which is a twelfth of a whole call.
     event = tool_invoked(
-        call.name, params, result, success, run.time() - duration, duration, call.id, run.session_id,
-        run.prompt_name, run.adapter_name, None, text, run.run_context, changes, outcome, kept,
+        call.name, request.params, ended.result, outcome in KEPT, run.time() - duration, duration, call.id,
+        run.session_id, run.prompt_name, run.adapter_name, None, accepted.text, run.run_context, accepted.changes,
+        outcome, error,
     )  # fmt: skip
-    if savepoint is None or savepoint.event_id is not None or savepoint.owner.around is not None:
+    if savepoint.event_id is not None or savepoint.owner.around is not None:
         link(event, savepoint)
     return event
 
 
-def _record_inside(  # noqa: PLR0917 - what the one caller has
-    around: Guard, admitted: Admitted, ran: Ran, text: str, event: ToolInvoked, changes: Changes,
-    savepoint: Savepoint, run: Run,
-) -> tuple[Ran, str]:  # fmt: skip
+def _commit_inside(around: Guard, told: Told, savepoint: Savepoint, run: Run) -> Committed:
     """Record the end of a nested call while the call around it cannot end.
 
     If that is over already, it has decided about everything inside it, so this call was not kept either.
     """
+    accepted, event = told.accepted, told.event
     try:
         around.__enter__()
     except StaleCallError as error:
-        savepoint.forget()
-        if ran.outcome in KEPT:
-            ran, text = Ran(ToolResult.error(str(error)), "cancelled", error), str(error)
-            event = _event(
-                admitted.request.call, admitted.request.params, ran, text, changes, admitted.started, run, savepoint
-            )
-        _record(event, run, savepoint)
-        return ran, text
+        savepoint.release_without_undo()
+        if accepted.ended.outcome in KEPT:
+            ended = HandlerOutcome(ToolResult.error(str(error)), "cancelled", error)
+            accepted = replace(accepted, ended=ended, text=str(error))
+            event = _event(accepted, savepoint, run)
+        _keep_and_log(event, savepoint, run)
+        return Committed(event, accepted.ended)
     try:
-        _record(event, run, savepoint)
+        _keep_and_log(event, savepoint, run)
     finally:
         around.__exit__(None, None, None)
-    return ran, text
+    return Committed(event, accepted.ended)
 
 
-def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) -> None:
+def _keep_and_log(event: ToolInvoked, savepoint: Savepoint | None, run: Run) -> None:
     """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there.
 
-    What a success changed is kept in the same breath: Ctrl-C in between must not make the log lie.
+    What a success changed is kept in the same step: with Ctrl-C in between, the log would tell of a success that is
+    undone, or not at all of one that stays.
     """
     try:
         if savepoint is not None:
@@ -356,3 +327,123 @@ def _record(event: ToolInvoked, run: Run, savepoint: Savepoint | None = None) ->
         log_crash(logger, "A reducer failed on ToolInvoked", error, run.log_extra)
     if savepoint is not None and savepoint.owner.around is not None and event.success:
         keep_inside(savepoint, event)
+
+
+# The other ends: a call that was not admitted, and one that could not be carried out.
+
+
+async def conclude(
+    call: ToolCall, refused: Refused, run: Run, waiting: Waiting, result: ToolResult[Any] | None = None
+) -> ToolReply:
+    """End a call that was not admitted: one event, one answer, nothing to undo.
+
+    A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
+    from elsewhere and are more than a text. Subscribers have the time that those of a call that ran have; one that
+    takes longer is given up on and logged, which changes neither event nor answer.
+    """
+    call_id = call.id if isinstance(call.id, str) else ""
+    if refused.duplicate:
+        return answered_before(call, refused, run)
+    name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
+    text, outcome = run.truncated.truncate_for(name, call_id, refused.text), refused.outcome
+    result = ToolResult.error(text) if result is None else result
+    params = shown_arguments(call, run) if refused.params is None else refused.params
+    bound = run.tools.get(name)
+    call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
+    if call_id:
+        run.memory.is_new(call.id)  # answered, so it is not run later either
+    event = tool_invoked(
+        call.name, params, result, outcome in KEPT, run.time(), 0.0, call.id, run.session_id, run.prompt_name,
+        run.adapter_name, None, text, run.run_context, NO_CHANGES, outcome, None,
+    )  # fmt: skip
+    link(event, None)
+    try:
+        if run.deadline is None and (bound is None or bound.tool.timeout is None):
+            run.tell(event)
+        elif run.unheard(event) is None:
+            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
+    except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of a user's class
+        _log_dispatch_failure(error, run)
+    except BaseException:
+        if run.recorder is not None:
+            run.recorder.stop()
+        _keep_and_log(event, None, run)
+        raise
+    try:
+        if run.recorder is not None and not run.recorder.stopped:
+            tool = None if bound is None else bound.tool
+            more = {"raw": True} if refused.params is None else {}  # whether the arguments were parsed
+            await run.recorder.ended(event, call, tool, None, run.truncated, waiting, **more)
+    finally:
+        _keep_and_log(event, None, run)
+    logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
+    return ToolReply(call_id, text, result, outcome, outcome in UNEXPECTED)
+
+
+def conclude_now(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
+    """`conclude` without suspending; an interrupt waits until the call is recorded and answered."""
+    return drive(conclude(call, refused, run, UNINTERRUPTED, result))
+
+
+def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoint | None, run: Run) -> ToolReply:
+    """Undo and end a call that could not be carried out; passes on what is not an ordinary error."""
+    if savepoint is not None:
+        try:
+            savepoint.undo()
+        except RollbackError as failed:  # recorded like any other end; then the run must stop
+            failed.tool_name = call.name
+            conclude_now(call, Refused("crashed", _NOT_UNDONE, params=params), run)
+            raise failed from error
+    if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
+        return conclude_now(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
+    if isinstance(error, RecordError):
+        if run.recorder is not None:
+            run.recorder.stop()
+        conclude_now(call, Refused("cancelled", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
+        raise error
+    if isinstance(error, Exception):
+        log_crash(logger, f"A call of {call.name} could not be carried out", error, run.log_extra)
+        return conclude_now(call, Refused("crashed", internal_error(error, run), params=params), run)
+    if run.recorder is not None:
+        run.recorder.stop()
+    conclude_now(call, Refused("cancelled", "The call was interrupted.", params=params), run)
+    raise error
+
+
+# Answers that were given before, read from the log.
+
+
+def answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
+    """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
+    event = recorded_call(run.session, short_id(call.id))
+    if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
+        return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
+    return reply_from_event(event, run)._replace(call_id=call.id, duplicate=True)
+
+
+def shown_arguments(call: ToolCall, run: Run) -> Any:
+    """What events keep of arguments that were not parsed: as the model sent them, but for the tool's secret fields."""
+    bound = run.tools.get(call.name) if isinstance(call.name, str) else None
+    if bound is None or not has_secrets(bound.tool.params_type):
+        return call.arguments
+    return without_secrets(bound.tool.params_type, call.arguments)
+
+
+def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
+    try:
+        if call.arguments == params or shown_arguments(call, run) == params:
+            return True
+        bound = run.tools.get(call.name)
+        return bound is not None and same_params(bound.tool.parse(call.arguments or "{}"), params)
+    except Exception:  # noqa: BLE001 - arguments that cannot be read, or params of a user's class
+        return False
+
+
+def reply_from_event(event: ToolInvoked, run: Run) -> ToolReply:
+    """The answer that was recorded with a call; of a success that was undone since, that."""
+    if was_undone(run.session, event):
+        text = f"{_UNDONE}\nCheck what is there now before you call '{event.tool_name}' again."
+        return ToolReply(event.call_id or "", text, ToolResult.error(text), "undone", is_error=True)
+    text = event.rendered_output
+    result = ToolResult.error(text) if event.result is None else event.result
+    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in UNEXPECTED)

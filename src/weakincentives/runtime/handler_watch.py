@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from threading import Lock
 from typing import Any, NamedTuple, final
 
+from ..interrupts import Lock
 from ..prompt.handlers import Call
 
 

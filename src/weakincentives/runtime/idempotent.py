@@ -1,7 +1,8 @@
-"""Stages 4 and 6, for tools with an `IdempotencyConfig`: claim the call before its handler, record how it ended.
+"""Stages 4 and 6, for tools with an `IdempotencyConfig`: claim the call before its handler, remember how it ended.
 
 The ledger is never rolled back. What a handler says failed may be tried again; a success is recorded whatever becomes
-of the call afterwards, because the effect has happened; after anything else nobody knows, and nobody may repeat it.
+of the call afterwards, because the effect has happened; after anything else the outcome is unknown, and
+the call is not repeated.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from ..crash_log import log_crash
 from ..errors import LeaseLostError, LedgerError, SchemaError
 from ..prompt.handlers import read_handler
 from ..results import ToolResult
-from .call import Admitted, Ran, make
-from .contexts import CallContext, call_context
+from ..waiting import OutOfTime, Waiting
+from .call import Admitted, HandlerOutcome
+from .contexts import CallContext
 from .effects import (
     INEXACT,
-    Asked,
+    ClaimRequest,
     Former,
-    asked_for,
     busy_text,
+    claim_request,
     conflict_text,
     ended_text,
     formerly,
@@ -35,16 +37,16 @@ from .effects import (
 )
 from .handler_watch import HandlerEnd
 from .invoke import NotBegun, ended_late, internal_error, interrupted
-from .ledger.effects import LedgerEntry, pack, unpack
-from .ledger.leases import Held, begin_running, end_running, keep_claim
-from .ledger.protocol import Claim, Claimed, Conflict, Doubt, Replay
+from .ledger.effects import LedgerEntry, load_result, store_result
+from .ledger.leases import LedgerLease, begin_running, end_running, keep_claim
+from .ledger.protocol import Claim, Claimed, Conflict, Replay, UnknownOutcome
+from .limits import HandlerLimits
 from .recall import recall_answer
 from .redaction import described, text_of
 from .run import Run
 from .transactions import Savepoint
-from .waiting import Limits, OutOfTime, Waiting
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -58,7 +60,7 @@ _GAVE_UP = frozenset({"timeout", "deadline", "cancelled"})
 
 
 @final
-class Once:
+class IdempotentCall:
     """One call on its way through the ledger."""
 
     __slots__ = ("_admitted", "_asked", "_config", "_context", "_held", "_run", "_waiting")
@@ -68,19 +70,19 @@ class Once:
         assert config is not None
         self._admitted = admitted
         self._config = config
-        self._asked: Asked | None = None
-        self._held: Held | None = None
+        self._asked: ClaimRequest | None = None
+        self._held: LedgerLease | None = None
         self._context = context
         self._run = run
         self._waiting = waiting
 
-    async def claim(self) -> Ran | None:
+    async def recall(self) -> HandlerOutcome | None:
         """The answer that the call gets without running; None when the handler is to run.
 
         A duplicate of a running call waits for that one's result. No exception leaves this.
         """
         try:
-            asked = asked_for(self._admitted.request, self._run)
+            asked = claim_request(self._admitted.tool, self._admitted.request.params, self._run)
             if asked is None:
                 return None
             ledger = self._run.ledger()
@@ -97,20 +99,20 @@ class Once:
         except LedgerError as error:
             log_crash(logger, "The ledger cannot be used", error, self._run.log_extra)
             text = f"'{self._admitted.tool.name}' was not run. {internal_error(error, self._run)}"
-            return Ran(ToolResult.error(text), "crashed", error)
+            return HandlerOutcome(ToolResult.error(text), "crashed", error)
         except Exception as error:  # noqa: BLE001 - key functions are users' code
             return self._no_key(error)
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
 
-    def _no_key(self, error: Exception) -> Ran:
+    def _no_key(self, error: Exception) -> HandlerOutcome:
         name = self._admitted.tool.name
         log_crash(logger, f"No key for a call of {name}", error, self._run.log_extra)
         if isinstance(error, SchemaError) and self._config.key_fn is None:
-            return Ran(ToolResult.error(no_key_text(name, error)), "invalid", error)
-        return Ran(ToolResult.error(internal_error(error, self._run)), "crashed", error)
+            return HandlerOutcome(ToolResult.error(no_key_text(name, error)), "invalid", error)
+        return HandlerOutcome(ToolResult.error(internal_error(error, self._run)), "crashed", error)
 
-    async def _claim(self, own: Asked) -> Ran | None:
+    async def _claim(self, own: ClaimRequest) -> HandlerOutcome | None:
         until, pause = time.monotonic() + self._patience(), _FIRST_PAUSE
         former = await self._former(own)
         if former is not None and not former.exact:
@@ -131,9 +133,11 @@ class Once:
             if isinstance(found, Replay):
                 return self._replay(found)
             if isinstance(found, Conflict):
-                return Ran(ToolResult.error(conflict_text(self._admitted.tool.name, found.entry)), "conflict")
-            if isinstance(found, Doubt):
-                settled = await self._settle(asked, found.entry)
+                return HandlerOutcome(
+                    ToolResult.error(conflict_text(self._admitted.tool.name, found.entry)), "conflict"
+                )
+            if isinstance(found, UnknownOutcome):
+                settled = await self._resolve_doubt(asked, found.entry)
                 if settled == "run":
                     return None
                 if settled is not None:
@@ -142,13 +146,14 @@ class Once:
             left = until - time.monotonic()
             if left <= 0:
                 return self._gave_up()
-            await self._waiting.pause(min(pause, left))
+            await self._waiting.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _former(self, own: Asked) -> Former | None:
+    async def _former(self, own: ClaimRequest) -> Former | None:
         """The call as an earlier release recorded it; None when there is no such row."""
         ledger = self._run.ledger()
-        former = formerly(own, self._admitted.request, self._run) if ledger.former_keys else None
+        tool, params = self._admitted.tool, self._admitted.request.params
+        former = formerly(own, tool, params, self._run) if ledger.former_keys else None
         if former is None:
             return None
         entry = await self._in_ledger(partial(ledger.find, former.asked.effect_id))
@@ -158,7 +163,7 @@ class Once:
         is_former = former.asked.effect_id != own.effect_id or entry.params_hash == former.asked.params_hash
         return former if is_former else None
 
-    async def _ask(self, asked: Asked) -> Claim:
+    async def _ask(self, asked: ClaimRequest) -> Claim:
         ledger = self._run.ledger()
         made: list[Claim] = []
         try:
@@ -169,20 +174,20 @@ class Once:
             raise
         return made[0]
 
-    def _replay(self, found: Replay) -> Ran:
-        result = unpack(found.effect.stored, self._admitted.tool.result_type)
-        return make(Ran, (result, "replayed", None, None))
+    def _replay(self, found: Replay) -> HandlerOutcome:
+        result = load_result(found.effect.stored, self._admitted.tool.result_type)
+        return HandlerOutcome(result, "replayed")
 
-    def _hold(self, asked: Asked, token: int) -> Held:
+    def _hold(self, asked: ClaimRequest, token: int) -> LedgerLease:
         self._asked = asked
-        self._held = held = Held(
+        self._held = held = LedgerLease(
             self._run.ledger(), asked.effect_id, token, asked.lease, asked.tool_name, asked.params_hash
         )
         self._context.hold(held)
         return held
 
-    async def _settle(self, asked: Asked, entry: LedgerEntry) -> Ran | Literal["run"] | None:
-        """A call in doubt: run it again, look it up, or say that nobody knows. None when it changed meanwhile."""
+    async def _resolve_doubt(self, asked: ClaimRequest, entry: LedgerEntry) -> HandlerOutcome | Literal["run"] | None:
+        """A call in doubt: run it again, look it up, or say that it is unknown. None when it changed meanwhile."""
         config = self._config
         if config.reconcile is None and config.on_exception != "retry":
             text = "The outcome of %s is unknown (%s); `wink ledger` settles it"
@@ -198,7 +203,7 @@ class Once:
             begin_running(held)
         return settled
 
-    async def _reconcile(self, held: Held) -> Ran | Literal["run"] | None:
+    async def _reconcile(self, held: LedgerLease) -> HandlerOutcome | Literal["run"] | None:
         """Ask the world what happened; "run" when nothing did."""
         name = self._admitted.tool.name
         try:
@@ -209,7 +214,7 @@ class Once:
             if not isinstance(error, Exception):
                 raise
             log_crash(logger, f"Looking up the outcome of {held.key} failed", error, self._run.log_extra)
-            return Ran(
+            return HandlerOutcome(
                 ToolResult.error(unknown_text(name, "it could not be looked up", self._config)), "unknown", error
             )
         if result is None:
@@ -223,10 +228,10 @@ class Once:
         await self._in_ledger(lambda: held.doubt(_storable(why)))
         return self._unknown(why)
 
-    async def _look_up(self, held: Held) -> Any:
+    async def _look_up(self, held: LedgerLease) -> Any:
         assert self._config.reconcile is not None
         plan, params = read_handler(self._config.reconcile), self._admitted.request.params
-        context = call_context(self._admitted.request, self._run, False)
+        context = CallContext(self._admitted.request, self._run, False)
         context.hold(held)
         try:
             seconds = self._limits().seconds()
@@ -234,34 +239,38 @@ class Once:
         finally:
             context.end("succeeded")
 
-    async def _found(self, held: Held, result: ToolResult[Any]) -> Ran | None:
+    async def _found(self, held: LedgerLease, result: ToolResult[Any]) -> HandlerOutcome | None:
         try:
-            await self._in_ledger(lambda: held.finish(pack(result, self._admitted.tool.result_type), self._config.ttl))
+            await self._in_ledger(
+                lambda: held.finish(store_result(result, self._admitted.tool.result_type), self._config.ttl)
+            )
         except LeaseLostError:
             return None
-        return Ran(result, "replayed")
+        return HandlerOutcome(result, "replayed")
 
     def _patience(self) -> float:
         """How long to wait for the same call elsewhere."""
         longest = self._config.lease.total_seconds()
         return min(self._limits().seconds() or longest, longest)
 
-    def _limits(self) -> Limits:
-        return Limits(self._admitted.tool.timeout, self._run.deadline)
+    def _limits(self) -> HandlerLimits:
+        return HandlerLimits(self._admitted.tool.timeout, self._run.deadline)
 
-    def _gave_up(self) -> Ran:
+    def _gave_up(self) -> HandlerOutcome:
         name, deadline = self._admitted.tool.name, self._run.deadline
         if deadline is not None and deadline.remaining() < _AT_ONCE:
-            return Ran(ToolResult.error(f"The deadline has passed, so '{name}' was not run."), "deadline")
-        return Ran(ToolResult.error(busy_text(name)), "unknown")
+            return HandlerOutcome(ToolResult.error(f"The deadline has passed, so '{name}' was not run."), "deadline")
+        return HandlerOutcome(ToolResult.error(busy_text(name)), "unknown")
 
-    def _unknown(self, why: str, error: BaseException | None = None) -> Ran:
-        return Ran(ToolResult.error(unknown_text(self._admitted.tool.name, why, self._config)), "unknown", error)
+    def _unknown(self, why: str, error: BaseException | None = None) -> HandlerOutcome:
+        return HandlerOutcome(
+            ToolResult.error(unknown_text(self._admitted.tool.name, why, self._config)), "unknown", error
+        )
 
-    def _still_running(self) -> Ran:
-        return Ran(ToolResult.error(running_text(self._admitted.tool.name)), "unknown")
+    def _still_running(self) -> HandlerOutcome:
+        return HandlerOutcome(ToolResult.error(running_text(self._admitted.tool.name)), "unknown")
 
-    async def record(self, ran: Ran, savepoint: Savepoint) -> tuple[Ran, CallContext]:
+    async def remember(self, ended: HandlerOutcome, savepoint: Savepoint) -> tuple[HandlerOutcome, CallContext]:
         """Tell the ledger how the handler ended; what that makes of the call, and the context to settle it with.
 
         No exception leaves this.
@@ -269,61 +278,61 @@ class Once:
         held = self._held
         if held is not None:
             try:
-                ran = await self._record(held, ran, savepoint)
+                ended = await self._record(held, ended, savepoint)
             finally:
                 end_running(held)
-        return ran, self._context
+        return ended, self._context
 
-    async def _record(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
+    async def _record(self, held: LedgerLease, ended: HandlerOutcome, savepoint: Savepoint) -> HandlerOutcome:
         try:
-            if ran.outcome == "succeeded":
-                return await self._succeeded(held, ran)
-            if ran.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held)):
-                return self._in_doubt(ran, running_text(self._admitted.tool.name))
+            if ended.outcome == "succeeded":
+                return await self._succeeded(held, ended)
+            if ended.outcome in _GAVE_UP and keep_claim(held, lambda: self._record_late(held)):
+                return self._in_doubt(ended, running_text(self._admitted.tool.name))
             end = held.watch.take_end()
-            if ran.outcome in _GAVE_UP and end is not None:  # it ended in the moment in which it was given up on
-                return await self._ended_at_last(held, ran, end)
-            if self._nothing_happened(ran):
+            if ended.outcome in _GAVE_UP and end is not None:  # it ended in the moment in which it was given up on
+                return await self._ended_at_last(held, ended, end)
+            if self._nothing_happened(ended):
                 await self._in_ledger(held.forget)
-                return ran
-            return await self._doubted(held, ran, savepoint)
-        except Exception as error:  # noqa: BLE001 - a ledger that cannot be used is no reason to undo what happened
+                return ended
+            return await self._doubted(held, ended, savepoint)
+        except Exception as error:  # noqa: BLE001 - a ledger that cannot be used is not a reason to undo what happened
             what = f"How {held.key} ended could not be recorded; it will count as unknown"
             log_crash(logger, what, error, self._run.log_extra)
-            return ran
+            return ended
         except BaseException as error:  # noqa: BLE001 - settled as interrupted, then passed on
             return interrupted(error)
 
-    def _nothing_happened(self, ran: Ran) -> bool:
+    def _nothing_happened(self, ended: HandlerOutcome) -> bool:
         """Whether the call may be tried again: the handler says so, never began, or may be run any number of times."""
-        return ran.outcome in _SAID_SO or isinstance(ran.error, NotBegun) or self._config.on_exception == "retry"
+        return ended.outcome in _SAID_SO or isinstance(ended.error, NotBegun) or self._config.on_exception == "retry"
 
-    def _record_late(self, held: Held) -> None:
+    def _record_late(self, held: LedgerLease) -> None:
         """Say how a handler ended that was given up on; in a thread of its own, when everything else is over."""
         end = held.watch.take_end()
         assert end is not None
         self._write_end(held, ended_late(end, self._admitted.tool, self._run))
 
-    def _write_end(self, held: Held, real: Ran) -> None:
+    def _write_end(self, held: LedgerLease, real: HandlerOutcome) -> None:
         if real.outcome == "succeeded":
-            held.finish(pack(real.result, self._admitted.tool.result_type), self._config.ttl)
+            held.finish(store_result(real.result, self._admitted.tool.result_type), self._config.ttl)
         elif self._nothing_happened(real):
             held.forget()
         else:
             held.doubt(_storable(_why(real)))
 
-    async def _ended_at_last(self, held: Held, ran: Ran, end: HandlerEnd) -> Ran:
+    async def _ended_at_last(self, held: LedgerLease, ended: HandlerOutcome, end: HandlerEnd) -> HandlerOutcome:
         """The call was given up on, so it is undone; but the ledger knows how the handler ended."""
         real = ended_late(end, self._admitted.tool, self._run)
         if real.outcome != "succeeded" and not self._nothing_happened(real):
-            real = ran  # it was stopped: that, and not what stopped it, is what operators should read
+            real = ended  # it was stopped: that, and not what stopped it, is what operators should read
         await self._in_ledger(lambda: self._write_end(held, real))
         if real.outcome == "succeeded":
-            return self._in_doubt(ran, ended_text(self._admitted.tool.name))
-        return ran if self._nothing_happened(real) else self._in_doubt(ran)
+            return self._in_doubt(ended, ended_text(self._admitted.tool.name))
+        return ended if self._nothing_happened(real) else self._in_doubt(ended)
 
-    async def _succeeded(self, held: Held, ran: Ran) -> Ran:
-        stored = pack(ran.result, self._admitted.tool.result_type)
+    async def _succeeded(self, held: LedgerLease, ended: HandlerOutcome) -> HandlerOutcome:
+        stored = store_result(ended.result, self._admitted.tool.result_type)
         if stored.problem:
             logger.warning(
                 "A replay of %s will lack its value: %s", held.key, stored.problem, extra=self._run.log_extra
@@ -333,25 +342,27 @@ class Once:
         except LeaseLostError as error:
             what = f"{held.key} took longer than its lease, and was taken over"
             log_crash(logger, what, error, self._run.log_extra)
-            why = "it took longer than its lease, and somebody else took it over"
+            why = "it took longer than its lease, and another process took it over"
             return self._unknown(why, error)
-        return ran
+        return ended
 
-    async def _doubted(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran:
-        await self._in_ledger(lambda: held.doubt(_storable(_why(ran))))
-        if ran.outcome == "crashed" and ran.raises is None and self._config.reconcile is not None:
-            found = await self._after_crash(held, ran, savepoint)
+    async def _doubted(self, held: LedgerLease, ended: HandlerOutcome, savepoint: Savepoint) -> HandlerOutcome:
+        await self._in_ledger(lambda: held.doubt(_storable(_why(ended))))
+        if ended.outcome == "crashed" and ended.raises is None and self._config.reconcile is not None:
+            found = await self._after_crash(held, ended, savepoint)
             if found is not None:
                 return found
-        return self._in_doubt(ran)
+        return self._in_doubt(ended)
 
-    def _in_doubt(self, ran: Ran, text: str = "") -> Ran:
+    def _in_doubt(self, ended: HandlerOutcome, text: str = "") -> HandlerOutcome:
         """The same end of the call, saying that its effect may have happened."""
         text = text or unknown_text(self._admitted.tool.name, "", self._config)
-        outcome = "unknown" if ran.outcome in {"crashed", "timeout"} and ran.raises is None else ran.outcome
-        return Ran(ToolResult.error(f"{ran.result.message}\n{text}"), outcome, ran.error, ran.raises)
+        outcome = "unknown" if ended.outcome in {"crashed", "timeout"} and ended.raises is None else ended.outcome
+        return HandlerOutcome(ToolResult.error(f"{ended.result.message}\n{text}"), outcome, ended.error, ended.raises)
 
-    async def _after_crash(self, held: Held, ran: Ran, savepoint: Savepoint) -> Ran | None:
+    async def _after_crash(
+        self, held: LedgerLease, ended: HandlerOutcome, savepoint: Savepoint
+    ) -> HandlerOutcome | None:
         """The handler raised, so it is over: look the outcome up at once. None leaves it in doubt.
 
         When nothing happened the call has crashed like any other, and may be tried again.
@@ -364,10 +375,10 @@ class Once:
         found = await self._reconcile(held)
         if found == "run":
             await self._in_ledger(held.forget)
-            return ran
+            return ended
         if found is not None and found.outcome == "replayed":
             savepoint.start_over()  # what the handler left behind is not part of the result
-            self._context.end(ran.outcome)
+            self._context.end(ended.outcome)
             self._context = self._context.writing()
         return found
 
@@ -375,15 +386,15 @@ class Once:
         return step() if not self._run.ledger().blocks else await self._waiting.call(step)
 
 
-def _why(ran: Ran) -> str:
+def _why(ended: HandlerOutcome) -> str:
     """For operators: what happened instead of an end."""
-    if ran.outcome == "timeout":
+    if ended.outcome == "timeout":
         return "it did not finish in time and was stopped"
-    if ran.outcome == "deadline":
+    if ended.outcome == "deadline":
         return "the deadline passed while it was running"
-    if ran.outcome == "cancelled":
+    if ended.outcome == "cancelled":
         return "it was cancelled while it was running"
-    return "it did not say how it ended" if ran.error is None else f"the handler raised {described(ran.error)}"
+    return "it did not say how it ended" if ended.error is None else f"the handler raised {described(ended.error)}"
 
 
 def _storable(why: str) -> str:
@@ -391,4 +402,4 @@ def _storable(why: str) -> str:
     return why[:_MAX_WHY].replace("\x00", "").encode("utf-8", "backslashreplace").decode()
 
 
-__all__ = ["Once", "recall_answer"]
+__all__ = ["IdempotentCall", "recall_answer"]

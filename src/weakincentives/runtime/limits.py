@@ -14,13 +14,50 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
+from ..deadlines import Deadline
 from ..prompt.events import Outcome
 from ..prompt.policy import is_awaitable
 from ..prompt.tool import Tool
+from ..waiting import OutOfTime, Waiting
 from .run import Run
-from .waiting import Limits, OutOfTime, Waiting
+
+_START = 60.0
+"""Seconds that a worker process may take to start."""
+
+_FOR_EVER = 365.0 * 24 * 3600
+"""The longest that anything waits: locks refuse to wait for centuries."""
+
+
+class HandlerLimits(NamedTuple):
+    """A handler's time limit: its own timeout, bounded by the run's deadline."""
+
+    timeout: float | None
+    deadline: Deadline | None
+
+    def seconds(self) -> float | None:
+        """What is left from now on for a handler that begins now; None for no limit."""
+        remaining = self.remaining()
+        if self.timeout is None or (remaining is not None and remaining < self.timeout):
+            return remaining
+        return min(self.timeout, _FOR_EVER)
+
+    def outcome(self) -> Outcome:
+        """Which of the two a handler that begins now would exceed."""
+        remaining = self.remaining()
+        return (
+            "timeout" if self.timeout is not None and (remaining is None or self.timeout <= remaining) else "deadline"
+        )
+
+    def start(self) -> float:
+        """How long a worker process may take to start; that is not the handler's time, but it is the run's."""
+        remaining = self.remaining()
+        return _START if remaining is None else min(remaining, _START)
+
+    def remaining(self) -> float | None:
+        """What is left of the run."""
+        return None if self.deadline is None else min(self.deadline.seconds_left(), _FOR_EVER)
 
 
 @final
@@ -34,8 +71,8 @@ class Steps:
 
     def __init__(self, tool: Tool[Any, Any] | None, run: Run, waiting: Waiting, *, least: float = 0.0) -> None:
         timeout = None if tool is None else tool.timeout
-        self.limited = timeout is not None or run.deadline is not None
-        self._limits = Limits(timeout, run.deadline) if self.limited else _NO_LIMITS
+        self.limited: bool = timeout is not None or run.deadline is not None
+        self._limits = HandlerLimits(timeout, run.deadline) if self.limited else NO_LIMITS
         self._least = least
         self._waiting = waiting
         self._event_loop = run.event_loop
@@ -81,10 +118,7 @@ class Steps:
         return "deadline" if deadline is not None and deadline.expired else "timeout"
 
 
-_NO_LIMITS = Limits(None, None)
+NO_LIMITS = HandlerLimits(None, None)
 
 AFTER_HANDLER = 1.0
 """Seconds that each step after a handler has at the least."""
-
-
-__all__ = ["AFTER_HANDLER", "Steps"]

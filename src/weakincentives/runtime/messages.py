@@ -89,7 +89,7 @@ class History:
 
     @property
     def open_calls(self) -> tuple[CallMessage, ...]:
-        """The calls of the last turn that nobody answered; there are some in manual mode, and after a crash."""
+        """The calls of the last turn that were not answered; there are some in manual mode, and after a crash."""
         return open_calls(self.messages)
 
 
@@ -127,6 +127,12 @@ class Transcript:
         else:
             self._items = list(self._items)
             self._items[self._prompt_at] = message
+
+    @property
+    def prompt(self) -> str:
+        """The prompt as the model reads it now; empty before it was said."""
+        message = None if self._prompt_at is None else self._items[self._prompt_at]
+        return message.text if isinstance(message, UserMessage) else ""
 
     def adopt_prompt(self, text: str) -> bool:
         """Take a message of the earlier conversation for the prompt: the newest with this text, else the newest one.

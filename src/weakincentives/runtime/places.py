@@ -26,7 +26,7 @@ except ImportError:
 
 
 _STANDSTILL = 30.0
-"""Seconds that an event loop of another thread may stand still before who waits for it is told."""
+"""Seconds that an event loop of another thread may stand still before those that wait for it are told."""
 
 
 class Placed:
@@ -70,10 +70,10 @@ class Placed:
         return loop.is_closed() or not (loop.is_running() or self._thread is None or _is_alive(self._thread))
 
     def standstill(self, *, blocking: bool) -> str | None:
-        """Why it cannot end although nothing of it is gone; None when it can. Asked by who waits for it.
+        """Why it cannot end although nothing of it is gone; None when it can. Called by a waiter.
 
         Its event loop is blocked by the very code that asks (`blocking`), or does not run and has not for a while.
-        It may be run again at any moment, so nobody else can end what was begun there.
+        It may be run again at any moment, so no other code can end what was begun there.
         """
         loop = None
         if self._task is not None:
@@ -102,7 +102,7 @@ _here = _ThisThread()
 
 
 _standing: WeakTable[asyncio.AbstractEventLoop, tuple[float, list[None]]] = WeakTable()
-"""Event loops that did not run when somebody looked: since when, and an item once one of them has run again."""
+"""Event loops that did not run when a waiter looked: since when, and an item once one of them has run again."""
 
 
 def _stood_still(loop: asyncio.AbstractEventLoop) -> float:

@@ -1,4 +1,4 @@
-"""Worker processes for handlers that must really be stopped: SIGKILL is the only thing a busy C loop obeys.
+"""Worker processes for handlers that must be stoppable: only SIGKILL stops a busy loop in C.
 
 Workers are started when first needed, kept for the next call, and killed with everything they started when a handler
 is out of time. A handler there gets its params, the deadline, the run context and the idempotency key; its beats are
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, final
 from weakref import WeakSet
 
 from ..errors import StaleCallError, WinkError
+from ..interrupts import Lock
 from ..run_context import Heartbeat
 from .redaction import text_of
 
@@ -41,14 +42,14 @@ class Job:
     args: tuple[Any, ...]
 
     def packed(self) -> bytes:
-        """Ready to be sent; `WinkError` when something in it cannot travel."""
+        """As bytes for the pipe; `WinkError` when something in it cannot be pickled."""
         try:
             return pickle.dumps(self)
         except Exception as error:
             raise WinkError(f"what the handler should get cannot be sent to its process: {text_of(error)}") from error
 
 
-class Answer(NamedTuple):
+class WorkerReply(NamedTuple):
     """What came back from a worker: the result, or the exception when `done` is false."""
 
     done: bool
@@ -62,27 +63,27 @@ class Answer(NamedTuple):
 
 
 def _serve(connection: Connection) -> None:
-    """A worker's life: say that it is there, then read a job, run it, answer, until the pipe closes."""
-    os.setsid()  # so that a kill takes along what the handler started
+    """The main function of a worker: report that it is ready, then read, run and answer jobs until the pipe closes."""
+    os.setsid()  # so that a kill also ends what the handler started
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     threading.Thread(target=_follow_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent is gone
         connection.send_bytes(b"")
         while True:
             message = connection.recv_bytes()
-            _line.begin(connection)
+            _pipe.begin(connection)
             answer = _answer(message)
-            with _line.lock:
-                _line.connection = None
+            with _pipe.lock:
+                _pipe.connection = None
                 connection.send_bytes(answer)
 
 
 @final
-class _Line:
-    """A worker's way to its parent while a job runs: an empty message is a beat, and is answered."""
+class _Pipe:
+    """The connection of a worker to its parent while a job runs: an empty message is a beat, and is answered."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.connection: Connection | None = None
         self.job = 0
 
@@ -99,18 +100,18 @@ class _Line:
         _unpacked(answer).get()
 
 
-_line = _Line()
+_pipe = _Pipe()
 
 
 def parents_heartbeat() -> Heartbeat:
     """In a worker: a heartbeat for the job that runs, which beats in the parent; what that raises is raised here."""
-    heartbeat, job = Heartbeat(), _line.job
-    heartbeat.add_listener(lambda: _line.beat(job))
+    heartbeat, job = Heartbeat(), _pipe.job
+    heartbeat.add_listener(lambda: _pipe.beat(job))
     return heartbeat
 
 
 def _follow_parent() -> None:
-    """When the parent dies without a word, end too, with everything the handler started."""
+    """When the parent dies without closing the pool, end too, with everything the handler started."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -126,7 +127,7 @@ def _answer(message: bytes) -> bytes:
 
 
 def _packed(done: bool, value: Any) -> bytes:
-    """The answer, with a description in plain text in case that the value cannot travel."""
+    """The answer, with a description as text in case the value cannot be pickled."""
     try:
         packed, problem = pickle.dumps(value), ""
     except Exception as error:  # noqa: BLE001 - the value is the user's
@@ -138,15 +139,15 @@ def _packed(done: bool, value: Any) -> bytes:
     return pickle.dumps((done, packed, problem, f"{type(value).__name__}: {text}"))
 
 
-def _unpacked(message: bytes) -> Answer:
+def _unpacked(message: bytes) -> WorkerReply:
     done, packed, problem, text = pickle.loads(message)  # noqa: S301 - it comes from our child
     if packed:
         try:
-            return Answer(done, pickle.loads(packed))  # noqa: S301 - as above
+            return WorkerReply(done, pickle.loads(packed))  # noqa: S301 - as above
         except Exception as error:  # noqa: BLE001 - exceptions with arguments of their own often cannot be rebuilt
             problem = text_of(error)
     kind = "result" if done else "exception"
-    return Answer(False, WinkError(f"the handler's {kind} ({text}) cannot leave its process: {problem}"))
+    return WorkerReply(False, WinkError(f"the handler's {kind} ({text}) cannot leave its process: {problem}"))
 
 
 def _heard(on_beat: Callable[[], object]) -> bytes:
@@ -168,7 +169,7 @@ class Worker:
         self._process.start()
         there.close()
         self._path = tuple(sys.path)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ready = self._killed = False
 
     @property
@@ -188,7 +189,7 @@ class Worker:
                 ) from error
             self._ready = True
 
-    def run(self, packed: bytes, on_beat: Callable[[], object]) -> Answer:
+    def run(self, packed: bytes, on_beat: Callable[[], object]) -> WorkerReply:
         """Do a packed job and wait, as long as it takes; `WorkerDiedError` when the process ends meanwhile."""
         try:
             self._here.send_bytes(packed)
@@ -200,7 +201,7 @@ class Worker:
 
     def kill(self) -> None:
         """End the process and everything it started, at once; doing it twice does nothing."""
-        with self._lock:  # a pid or a file descriptor that was given back may be somebody else's
+        with self._lock:  # a pid or a file descriptor that was released may belong to another process or file
             if self._killed:
                 return
             self._killed = True
@@ -222,11 +223,11 @@ class WorkerPool:
     """Idle workers; at most `MAX_IDLE` are kept. Knows the busy ones too, to end them with the program."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._idle: list[Worker] = []
         self._all: WeakSet[Worker] = WeakSet()
 
-    def take(self) -> Worker:
+    def acquire(self) -> Worker:
         """An idle worker, or a new one."""
         with self._lock:
             while self._idle:
@@ -238,7 +239,7 @@ class WorkerPool:
             self._all.add(worker)
             return worker
 
-    def give_back(self, worker: Worker) -> None:
+    def release(self, worker: Worker) -> None:
         """Keep it for the next job."""
         with self._lock:
             if worker.alive and len(self._idle) < MAX_IDLE:
@@ -258,5 +259,3 @@ class WorkerPool:
 POOL = WorkerPool()
 atexit.register(POOL.close)
 os.register_at_fork(after_in_child=POOL.__init__)  # in a forked child the workers are the parent's
-
-__all__ = ["POOL", "Answer", "Job", "Worker", "WorkerDiedError", "WorkerPool", "parents_heartbeat"]

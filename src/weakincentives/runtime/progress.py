@@ -71,7 +71,7 @@ ProgressEvent = TurnStarted | TextDelta | Retrying | CallStarted | CallFinished 
 OnEvent = Callable[[ProgressEvent], object]
 """Called in the thread or task that evaluates; what it raises is logged and has no effect.
 
-Where plain code has a deadline, requests run in a worker thread and text comes from there; never two calls at once.
+Where synchronous code has a deadline, requests run in a worker thread and text comes from there; never two at once.
 """
 
 __all__ = [

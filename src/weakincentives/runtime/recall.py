@@ -12,22 +12,21 @@ from ..prompt.events import Outcome, ToolInvoked
 from ..prompt.policies import recorded_call
 from ..prompt.tool import Tool
 from ..results import ToolResult
-from .call import KEPT, Refused, Request, ToolCall, ToolReply
-from .call_memory import short_id
-from .effects import INEXACT, Asked, asked_for, formerly, running_text, runs_here, unknown_text
-from .finish import answer_of, conclude_now
-from .ledger.effects import LedgerEntry, unpack
+from .call import KEPT, Refused, ToolCall, ToolReply, short_id
+from .effects import INEXACT, ClaimRequest, claim_request, formerly, running_text, runs_here, unknown_text
+from .finish import conclude_now, reply_from_event
+from .ledger.effects import LedgerEntry, load_result
 from .ledger.protocol import is_same_tool
 from .run import Run
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def recall_answer(call: ToolCall, run: Run) -> ToolReply | None:
     """The answer to a call of an earlier turn or process, if anything is known of it; None when nothing is.
 
     For a conversation that is continued although its last call was not answered: the process may have ended between
-    the effect and the answer. Asked in this order:
+    the effect and the answer. ClaimRequest in this order:
 
     1. the session's log: the event of a success with this id and tool is the answer that was given then, unless it
        was undone since;
@@ -40,7 +39,7 @@ def recall_answer(call: ToolCall, run: Run) -> ToolReply | None:
     `unknown`. No exception leaves this, but it may wait for a disk or a server: async code calls it in a thread.
     """
     event = _recorded(call, run)
-    recorded = None if event is None else answer_of(event, run)
+    recorded = None if event is None else reply_from_event(event, run)
     if recorded is not None and recorded.success:
         return recorded
     return _from_ledger(call, run) or recorded
@@ -52,8 +51,8 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
         return None
     tool = bound.tool
     try:
-        request = Request(call, bound, tool.parse(call.arguments or "{}"))
-        asked = asked_for(request, run)
+        params = tool.parse(call.arguments or "{}")
+        asked = claim_request(tool, params, run)
     except Exception:  # noqa: BLE001 - refused arguments, or a key function that raises: without a key nothing ran
         return None
     if asked is None:
@@ -61,7 +60,7 @@ def _from_ledger(call: ToolCall, run: Run) -> ToolReply | None:
     try:
         if runs_here(asked, run):
             return _unknown(call, running_text(tool.name))
-        entry = _find(asked, request, run)
+        entry = _find(asked, tool, params, run)
         return None if entry is None else _answer(call, tool, entry, run)
     except Exception as error:  # noqa: BLE001 - a ledger that cannot be used
         log_crash(logger, "The ledger cannot be read", error, run.log_extra)
@@ -76,27 +75,27 @@ def _recorded(call: ToolCall, run: Run) -> ToolInvoked | None:
     return None
 
 
-def _find(asked: Asked, request: Request, run: Run) -> LedgerEntry | None:
+def _find(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -> LedgerEntry | None:
     """The call's row; under its former key if it has none under its own."""
     ledger = run.ledger()
     entry = ledger.find(asked.effect_id)
     if entry is not None and _is_same_call(asked, entry):
         return entry
-    former = formerly(asked, request, run) if ledger.former_keys else None
+    former = formerly(asked, tool, params, run) if ledger.former_keys else None
     entry = None if former is None else ledger.find(former.asked.effect_id)
     if former is None or entry is None or not _is_same_call(former.asked, entry):
         return None
     return entry if former.exact else replace(entry, state="unknown", effect=None, why=INEXACT)
 
 
-def _is_same_call(asked: Asked, entry: LedgerEntry) -> bool:
+def _is_same_call(asked: ClaimRequest, entry: LedgerEntry) -> bool:
     same_params = not asked.strict_params or asked.params_hash == entry.params_hash
     return same_params and is_same_tool(entry.tool_name, asked.tool_name)
 
 
 def _answer(call: ToolCall, tool: Tool[Any, Any], entry: LedgerEntry, run: Run) -> ToolReply:
     if entry.effect is not None:
-        result = unpack(entry.effect.stored, tool.result_type)
+        result = load_result(entry.effect.stored, tool.result_type)
         return _reply(call, tool, result, "replayed", run)
     if entry.state == "started" and entry.lease_left > 0:
         return _in_doubt(call, tool, "it is still running")
@@ -109,7 +108,7 @@ def _reply(call: ToolCall, tool: Tool[Any, Any], result: ToolResult[Any], outcom
     except Exception as error:  # noqa: BLE001 - values are users' code, and so is their render()
         log_crash(logger, f"A recalled result of {tool.name} cannot be rendered", error, run.log_extra)
         text = result.message
-    return ToolReply(call.id, run.cuts.capped(call.id, text, tool.max_result_chars), result, outcome)
+    return ToolReply(call.id, run.truncated.truncate(call.id, text, tool.max_result_chars), result, outcome)
 
 
 def _in_doubt(call: ToolCall, tool: Tool[Any, Any], why: str) -> ToolReply:
@@ -124,8 +123,8 @@ def _unknown(call: ToolCall, text: str) -> ToolReply:
 
 # Answers to calls that are not run: given by the caller, known from before, unknown, or simply not run.
 #
-# A model must have one answer to every call, and the log one event. Whoever continues a conversation has calls that
-# another process ran, or that nobody can say anything about; "not run" is said only where that is certain.
+# A model must have one answer to every call, and the log one event. A conversation that is continued may have calls
+# that another process ran, or whose outcome is unknown; "not run" is said only where that is certain.
 
 
 def decline(call: ToolCall, text: str, run: Run) -> ToolReply:
@@ -134,7 +133,7 @@ def decline(call: ToolCall, text: str, run: Run) -> ToolReply:
     A call of this run that has an event keeps the answer in it: nothing more is recorded.
     """
     event = recorded_call(run.session, short_id(call.id)) if run.memory.knows(short_id(call.id)) else None
-    return conclude_now(call, Refused("cancelled", text), run) if event is None else answer_of(event, run)
+    return conclude_now(call, Refused("cancelled", text), run) if event is None else reply_from_event(event, run)
 
 
 def answer_open_call(call: ToolCall, run: Run, given: ToolReply | None, recalled: ToolReply | None) -> ToolReply:
@@ -159,7 +158,7 @@ def answer_open_call(call: ToolCall, run: Run, given: ToolReply | None, recalled
 
 
 def _capped(reply: ToolReply, call: ToolCall, run: Run) -> ToolReply:
-    return reply._replace(text=run.cuts.capped_for(call.name, call.id, reply.text))
+    return reply._replace(text=run.truncated.truncate_for(call.name, call.id, reply.text))
 
 
 def _unknown_answer(call: ToolCall, run: Run) -> Refused:
@@ -181,6 +180,6 @@ def _unknown_answer(call: ToolCall, run: Run) -> Refused:
 
 def _route(reply: ToolReply, run: Run) -> None:
     try:
-        run.session.route(reply.result.value)
+        run.session.dispatch_value(reply.result.value)
     except ReducerError as error:  # the effect has happened all the same
         log_crash(logger, "A reducer failed on a recalled result", error, run.log_extra)

@@ -37,7 +37,7 @@ def ended_text(error: BaseException) -> str:
 def _trace(error: BaseException) -> str:
     try:
         parts = traceback.format_exception(error, limit=-_MAX_FRAMES)
-    except Exception:  # noqa: BLE001 - the exception's class, or one of its causes, is somebody else's code
+    except Exception:  # noqa: BLE001 - the exception's class, or one of its causes, is a user's code
         parts = traceback.format_tb(error.__traceback__, limit=-_MAX_FRAMES)
     # Masked before it is shortened: a cut might take the part away by which a credential is recognised.
     text = "".join(part[:_MAX_PART_CHARS] for part in parts)

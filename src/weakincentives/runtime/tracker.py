@@ -1,35 +1,37 @@
-"""Calls that somebody else runs: a harness with tools of its own tells us when one begins and ends."""
+"""Calls that a harness runs itself: it tells us when one of its native tools begins and ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast, final
 
 from ..budget import BudgetTracker
 from ..deadlines import Deadline
+from ..prompt.events import ToolInvoked
 from ..prompt.policy import ToolPolicy, may_overlap
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS
 from ..prompt.tool_metadata import ToolAnnotations
 from ..prompt.tree import BoundTool
 from ..resources import ResourceRegistry
-from ..resources.waiting import block_on
 from ..results import ToolResult
 from ..run_context import RunContext
 from ..session import Session
 from ..signals import shielded_run
+from ..waiting import BLOCKING, blocking_here, drive
 from .admission import gate, screen
-from .call import Admitted, Ran, Refused, Request, ToolCall, ToolReply
-from .contexts import call_context
-from .finish import abort, conclude_now, settle
+from .blocks import Resources, context_of
+from .call import Admitted, HandlerOutcome, Refused, ToolCall, ToolReply
+from .contexts import CallContext
+from .finish import abort, accept, commit, conclude_now, finish, tell
+from .options import CallRecorder, ExecutorOptions
 from .run import Run, count_in, has_bound_tracker
-from .transactions import Resources, Savepoint, context_of
-from .waiting import BLOCKING
+from .transactions import Savepoint
 
 
 @dataclass(frozen=True, slots=True)
 class _NativeTool:
-    """What gate and settle ask of a tool, for one that is not ours."""
+    """What the stages ask of a tool, for one that is not ours."""
 
     name: str
     annotations: ToolAnnotations
@@ -37,6 +39,30 @@ class _NativeTool:
     timeout: float | None = None
     isolation: str | None = None
     max_result_chars: int = DEFAULT_MAX_RESULT_CHARS
+    idempotency: None = None
+    result_type: None = None
+
+
+@final
+class _NativeCalls:
+    """Puts calls on record with a mark that says that the harness ran them."""
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        self._recorder = recorder
+        self.stop: Callable[[], None] = recorder.stop
+        self.has_recorded: Callable[[ToolInvoked], bool] = recorder.has_recorded
+        self.started: Callable[..., Coroutine[Any, Any, None]] = recorder.started
+
+    @property
+    def run_id(self) -> str:
+        return self._recorder.run_id
+
+    @property
+    def stopped(self) -> bool:
+        return self._recorder.stopped
+
+    async def ended(self, *call: Any, **more: Any) -> None:
+        await self._recorder.ended(*call, native=True, **more)
 
 
 class _Pending(NamedTuple):
@@ -56,6 +82,8 @@ class PendingToolTracker:
         policies: asked before every native tool, like those of a section.
         prompt: named in the events, as is the adapter.
         budget_tracker: a budget that is used up refuses the tool, as does one that is bound among the resources.
+        recorder: puts the tools on record, marked as native. A call that cannot be recorded is undone, and
+            `RecordError` is raised.
     """
 
     session: Session
@@ -66,21 +94,25 @@ class PendingToolTracker:
     prompt: object = None
     adapter: object = None
     budget_tracker: BudgetTracker | None = None
+    recorder: CallRecorder | None = None
     _counted: bool = field(init=False, repr=False, default=False)
     _run: Run = field(init=False, repr=False)
     _pending: dict[str, _Pending] = field(init=False, repr=False, default_factory=dict[str, _Pending])
 
     def __post_init__(self) -> None:
         context = context_of(self.resources)
+        options = ExecutorOptions(
+            deadline=self.deadline, budget_tracker=self.budget_tracker, run_context=self.run_context
+        ).started()
+        if self.recorder is not None:
+            options = options.replace(recorder=_NativeCalls(self.recorder))
         self._run = Run(
             tools={},
             session=self.session,
             resources=ResourceRegistry().open().open() if context is None else context,
             prompt=self.prompt,
             adapter=self.adapter,
-            budget_tracker=self.budget_tracker,
-            deadline=self.deadline,
-            run_context=self.run_context,
+            options=options,
         )
 
     @property
@@ -95,14 +127,18 @@ class PendingToolTracker:
         tool_name: str,
         arguments: Mapping[str, Any] | None = None,
         read_only: bool = False,
+        open_world: bool = True,
     ) -> ToolReply | None:
-        """Remember everything before a native tool runs; a reply means that it must not run, and why."""
+        """Remember everything before a native tool runs; a reply means that it must not run, and why.
+
+        With a recorder, a tool that changes things and is `open_world` is put on record before it runs, so that its
+        effect counts as unknown when the process ends in the middle of it.
+        """
         call = ToolCall(tool_use_id, tool_name, arguments)
-        native = _NativeTool(tool_name, ToolAnnotations(read_only=read_only, destructive=not read_only))
+        notes = ToolAnnotations(read_only=read_only, destructive=not read_only, open_world=open_world)
+        native = _NativeTool(tool_name, notes)
         with shielded_run():
-            return self._begin(
-                Request(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {}), read_only
-            )
+            return self._begin(call, BoundTool(cast(Any, native), tuple(self.policies)), arguments or {}, read_only)
 
     def _count_in_bound(self) -> None:
         """The bound tracker stops native tools too; looked for when resources are open for certain."""
@@ -111,22 +147,23 @@ class PendingToolTracker:
             count_in(run, run.resources.get(BudgetTracker))
         self._counted = True
 
-    def _begin(self, request: Request, read_only: bool) -> ToolReply | None:
-        call = request.call
+    def _begin(self, call: ToolCall, bound: BoundTool, params: Any, read_only: bool) -> ToolReply | None:
         self._count_in_bound()
         savepoint: Savepoint | None = None
         try:
             self._require_new(call.id)
-            screened = screen(request, self._run)
-            savepoint = self._open(request, read_only)
-            admitted = screened if isinstance(screened, Admitted) else block_on(gate(screened, self._run, BLOCKING))
+            request = screen(call, bound, params, self._run)
+            savepoint = self._open(call, params, read_only)
+            admitted = drive(gate(request, self._run, BLOCKING))
+            if self._run.recorder is not None and savepoint is not None:
+                drive(self._run.recorder.started(call, bound.tool, savepoint, BLOCKING))
         except Refused as refused:
             if savepoint is not None:
                 savepoint.close()
             return conclude_now(call, refused, self._run)
         except BaseException as error:  # noqa: BLE001 - a participant that cannot be remembered, or Ctrl-C
             try:
-                return abort(call, request.params, error, savepoint, self._run)
+                return abort(call, params, error, savepoint, self._run)
             finally:
                 if savepoint is not None:
                     savepoint.close()
@@ -139,7 +176,7 @@ class PendingToolTracker:
         """Keep or undo what the native tool did; None for an id that is not pending."""
         if result is None:
             result = ToolResult("OK", None) if success else ToolResult.error("The tool failed.")
-        return self._end(tool_use_id, Ran(result, "succeeded" if success else "failed"))
+        return self._end(tool_use_id, HandlerOutcome(result, "succeeded" if success else "failed"))
 
     def refuse(
         self, *, tool_use_id: str, tool_name: str, text: str, arguments: Mapping[str, Any] | None = None
@@ -151,8 +188,8 @@ class PendingToolTracker:
 
     def abort(self, *, tool_use_id: str, outcome: Literal["cancelled", "deadline"] = "cancelled") -> ToolReply | None:
         """Undo a tool that will not end by itself; None for an id that is not pending."""
-        text = "The tool was interrupted." if outcome == "cancelled" else "The deadline passed while the tool ran."
-        return self._end(tool_use_id, Ran(ToolResult.error(text), outcome))
+        text = "The tool was interrupted." if outcome == "cancelled" else "The deadline passed while the tool ended."
+        return self._end(tool_use_id, HandlerOutcome(ToolResult.error(text), outcome))
 
     def abort_all(self, *, outcome: Literal["cancelled", "deadline"] = "cancelled") -> tuple[ToolReply, ...]:
         """Undo whatever is pending, newest first; the answers."""
@@ -164,18 +201,18 @@ class PendingToolTracker:
         if refused is not None:
             raise refused
 
-    def _open(self, request: Request, read_only: bool) -> Savepoint | None:
+    def _open(self, call: ToolCall, params: Any, read_only: bool) -> Savepoint | None:
         """The savepoint of a tool that writes; `Refused` while another one is in the way."""
         is_busy = bool(self._pending) and not may_overlap(self.policies) if read_only else self._is_writing()
         savepoint = None if read_only else self._run.savepoint()
         if savepoint is not None:
             savepoint.for_all = True  # the harness's code runs outside of all calls of ours
-        if is_busy or (savepoint is not None and not savepoint.open_now()):
+        if is_busy or (savepoint is not None and not savepoint.try_open()):
             raise Refused(
                 "refused",
-                f"Another tool is still running, so '{request.call.name}' was not started.\n"
+                f"Another tool is still running, so '{call.name}' was not started.\n"
                 "Wait for its result, then call it again.",
-                params=request.params,
+                params=params,
             )
         if savepoint is not None:
             savepoint.place_here()
@@ -185,24 +222,24 @@ class PendingToolTracker:
     def _is_writing(self) -> bool:
         return any(item.savepoint is not None for item in self._pending.values())
 
-    def _end(self, tool_use_id: str, ran: Ran) -> ToolReply | None:
+    def _end(self, tool_use_id: str, ended: HandlerOutcome) -> ToolReply | None:
         with shielded_run():
             pending = self._pending.pop(tool_use_id, None)
-            return None if pending is None else self._settle(pending, ran)
+            return None if pending is None else drive(self._complete(pending, ended))
 
-    def _settle(self, pending: _Pending, ran: Ran) -> ToolReply:
-        savepoint = pending.savepoint
+    async def _complete(self, pending: _Pending, ended: HandlerOutcome) -> ToolReply:
+        admitted, savepoint, run = pending.admitted, pending.savepoint, self._run
         if savepoint is None:
             # While a writing tool is pending its locks are ours: hooks run in contexts of their own, so that cannot
             # be seen from there.
-            writing = self._is_writing()
-            savepoint = Savepoint(self.session, self._run.resources, ()) if writing else self._run.savepoint()
-            savepoint.open()
+            savepoint = Savepoint(self.session, run.resources, ()) if self._is_writing() else run.savepoint()
+            savepoint.owner.only_through_api = True  # the tool only read, and is over
+            await savepoint.open(blocking_here())
         try:
-            context = call_context(pending.admitted.request, self._run, True)
-            return block_on(settle(pending.admitted, ran, context, savepoint, self._run, BLOCKING))
+            context = CallContext(admitted.request, run, True)
+            accepted = await accept(admitted, ended, context, savepoint, run, BLOCKING)
+            told = await tell(accepted, savepoint, run, BLOCKING)
+            committed = await commit(told, savepoint, run, BLOCKING)
+            return finish(committed, run)
         finally:
             savepoint.close()
-
-
-__all__ = ["PendingToolTracker"]

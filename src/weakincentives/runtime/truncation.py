@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import final
 
+from ..interrupts import Lock
 from ..prompt.tool import DEFAULT_MAX_RESULT_CHARS, Tool
 from ..prompt.tool_metadata import ToolAnnotations
 from ..prompt.tree import BoundTool
 from ..results import ToolResult
-from .call_memory import short_id
+from .call import short_id
 
 READ_TOOL = "read_tool_result"
 _MAX_KEPT = 64
@@ -43,8 +43,8 @@ class ResultPart:
 
 
 @final
-class CutResults:
-    """The full texts of results that were cut; the oldest go when there are too many."""
+class TruncatedResults:
+    """The full texts of results that were truncated; the oldest go when there are too many."""
 
     __slots__ = ("_chars", "_lock", "_texts", "_tools")
 
@@ -54,8 +54,8 @@ class CutResults:
         self._chars = 0
         self._lock = Lock()
 
-    def capped(self, call_id: str, text: str, limit: int) -> str:
-        """The text, or its beginning with a notice; from the first cut on the tool to read on is offered."""
+    def truncate(self, call_id: str, text: str, limit: int) -> str:
+        """The text, or its beginning with a notice; from the first truncation on the tool to read on is offered."""
         if len(text) <= limit:
             return text
         call_id = short_id(call_id, _MAX_HANDLE_CHARS)
@@ -68,10 +68,18 @@ class CutResults:
             f'Call {READ_TOOL}(call_id="{call_id}", offset={limit}) to read on.]'
         )
 
-    def capped_for(self, tool_name: str, call_id: str, text: str) -> str:
-        """The text, capped as this tool's results are; an unknown tool has the usual cap."""
+    def truncate_for(self, tool_name: str, call_id: str, text: str) -> str:
+        """The text, truncated as this tool's results are; an unknown tool has the usual limit."""
         bound = self._tools.get(tool_name)
-        return self.capped(call_id, text, DEFAULT_MAX_RESULT_CHARS if bound is None else bound.tool.max_result_chars)
+        return self.truncate(call_id, text, DEFAULT_MAX_RESULT_CHARS if bound is None else bound.tool.max_result_chars)
+
+    def full_text(self, call_id: str) -> str | None:
+        """The whole of a result that was truncated and is still kept."""
+        return self._texts.get(short_id(call_id, _MAX_HANDLE_CHARS))
+
+    def restore(self, call_id: str, text: str) -> None:
+        """Keep the whole of a result that was truncated in an earlier process."""
+        self.truncate(call_id, text, 0)
 
     def _keep(self, call_id: str, text: str) -> None:
         self._chars += len(text) - len(self._texts.pop(call_id, ""))
@@ -102,6 +110,3 @@ class CutResults:
         return ToolResult.ok(
             ResultPart(text[params.offset : end]), message=f"Characters {params.offset} to {end} of {len(text)}{more}"
         )
-
-
-__all__ = ["READ_TOOL", "CutResults", "ReadToolResult", "ResultPart"]

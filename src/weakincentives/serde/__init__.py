@@ -1,18 +1,24 @@
 """Typed data in and out: strict parsing, dumping and JSON schemas for the types users declare."""
 
-from .codec import MAX_INPUT_BYTES, dump, dump_json, parse, parser
-from .explain import error_text
+from ..deprecation import FormerNames, former_names
+from .dumping import dump, dump_json
+from .parsing import error_text, parse, parser
 from .schema import schema
-from .secret_fields import has_secrets, without_secrets
+
+__getattr__: FormerNames = former_names(
+    __name__,
+    {
+        "MAX_INPUT_BYTES": "serde.parsing",
+        "has_secrets": "serde.secret_fields",
+        "without_secrets": "serde.secret_fields",
+    },
+)
 
 __all__ = [
-    "MAX_INPUT_BYTES",
     "dump",
     "dump_json",
     "error_text",
-    "has_secrets",
     "parse",
     "parser",
     "schema",
-    "without_secrets",
 ]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, cast
 
-from pydantic import Secret, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from ..errors import SchemaError
-from .aliases import fields_in, renamed
+from ..interrupts import Lock
+from .dumping import fields_in, renamed
 from .type_adapters import adapter
 
 # Descriptions written as strings below the attributes they describe, where the source is at hand.
@@ -49,12 +50,26 @@ def _docs_in(file: str) -> Mapping[str, Mapping[str, str]]:
     """Attribute docstrings of every class in a file, by the class's qualified name."""
     try:
         with open(file, "rb") as source:  # noqa: PTH123 - the path is a module's, as Python gives it
-            tree = ast.parse(source.read())
+            tree = _parsed(source.read())
     except (OSError, SyntaxError, ValueError):
         return {}
     found: dict[str, Mapping[str, str]] = {}
     _collect(tree, "", found)
     return found
+
+
+_parsing = Lock()
+_TRIES = 5
+
+
+def _parsed(source: bytes) -> ast.Module:
+    # Python 3.11 counts the depth of the trees it makes for all threads together. When the garbage collector lets
+    # another thread run in the middle of one, and that makes a tree too, `SystemError` says that the count is wrong.
+    with _parsing:
+        for _ in range(_TRIES):
+            with suppress(SystemError):  # another library's tree
+                return ast.parse(source)
+        return ast.parse(source)
 
 
 def _collect(node: ast.AST, prefix: str, found: dict[str, Mapping[str, str]]) -> None:
@@ -100,7 +115,14 @@ def schema(cls: Any) -> dict[str, Any]:
     >>> schema(Search)["properties"]
     {'query': {'description': 'What to look for', 'type': 'string'}}
     """
-    return deepcopy(shared_schema(cls))
+    return cast(dict[str, Any], _copied(shared_schema(cls)))
+
+
+def _copied(node: Any) -> Any:
+    """A copy of JSON data; `deepcopy` takes six times as long, and a schema is copied for each tool of a request."""
+    if type(node) is dict:
+        return {key: _copied(value) for key, value in cast(dict[str, Any], node).items()}
+    return [_copied(item) for item in cast(list[Any], node)] if type(node) is list else node
 
 
 @lru_cache(maxsize=4096)
@@ -155,6 +177,8 @@ class _Generator(GenerateJsonSchema):
 @cache
 def _secret_writers() -> list[Any]:
     """How pydantic writes a `Secret`; none when it has another way of doing so."""
+    from pydantic import Secret  # noqa: PLC0415 - a third of importing pydantic
+
     writes: Any = TypeAdapter(Secret[int]).core_schema.get("serialization", {})
     return [writes["function"]] if "function" in writes else []
 
@@ -239,26 +263,32 @@ def _references(node: Any) -> list[str]:
 Nodes = Sequence[Mapping[str, Any]]
 
 
-def branches(nodes: Nodes, definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+_ALTERNATIVES = frozenset({"anyOf", "oneOf", "allOf"})
+
+
+def branches(nodes: Nodes, definitions: Mapping[str, Any]) -> Nodes:
     """The nodes with references followed and alternatives spread out."""
+    found: list[Mapping[str, Any]] = []
     for node in nodes:
-        reference = node.get("$ref")
-        if isinstance(reference, str):
-            node = definitions[reference.rpartition("/")[2]]
+        if "$ref" in node:
+            node = definitions[node["$ref"].rpartition("/")[2]]
+        if _ALTERNATIVES.isdisjoint(node):
+            found.append(node)
+            continue
         alternatives = [*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())]
-        if alternatives:
-            yield from branches(alternatives, definitions)
-        else:
-            yield node
+        found += branches(alternatives, definitions) if alternatives else (node,)
+    return found
 
 
 def below(nodes: Nodes, key: int | str) -> Nodes:
     """The nodes of an item or a member; none where the schema does not know it."""
-    found: list[Any] = []
+    found: list[Mapping[str, Any]] = []
     for node in nodes:
-        prefix = node.get("prefixItems", ())
         if isinstance(key, int):
-            found.append(prefix[key] if key < len(prefix) else node.get("items"))
+            prefix = node.get("prefixItems", ())
+            inner = prefix[key] if key < len(prefix) else node.get("items")
         else:
-            found.append(node.get("properties", {}).get(key) or node.get("additionalProperties"))
-    return [cast(dict[str, Any], node) for node in found if isinstance(node, dict)]
+            inner = node.get("properties", {}).get(key) or node.get("additionalProperties")
+        if isinstance(inner, dict):
+            found.append(cast("dict[str, Any]", inner))
+    return found

@@ -44,7 +44,7 @@ def has_secrets(cls: Any) -> bool:
 def without_secrets(cls: Any, arguments: object) -> Any:
     """The arguments with a mark for each value of a secret field: text for text, a `dict` for a mapping.
 
-    What is no member of an object with secrets is masked, too, since a name may be misspelled; text that is not JSON
+    What is not a member of an object with secrets is masked, too, since a name may be misspelled; text that is not JSON
     is masked as a whole. Credentials in what is left are masked by their shape.
     """
     root = shared_schema(cls)
@@ -54,7 +54,7 @@ def without_secrets(cls: Any, arguments: object) -> Any:
             shown: Any = fields.masked(from_json(arguments or "{}"), [root])
             return leaving(json.dumps(shown, ensure_ascii=False))
         return fields.masked(dict(cast("Mapping[str, Any]", arguments)), [root]) if arguments else arguments
-    except Exception:  # noqa: BLE001 - not JSON, or a mapping of somebody else's making
+    except Exception:  # noqa: BLE001 - not JSON, or a mapping class of users
         return MASK
 
 
@@ -72,11 +72,11 @@ class SecretFields:
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
 
-    def among(self, nodes: Nodes, above: frozenset[str] = frozenset()) -> bool:
+    def among(self, nodes: Nodes) -> bool:
         """Whether one of the nodes is a secret, or has one in it."""
-        return any(self._holds(node, above) for node in nodes)
+        return any(map(self._holds, nodes))
 
-    def _holds(self, node: Mapping[str, Any], above: frozenset[str]) -> bool:
+    def _holds(self, node: Mapping[str, Any], above: frozenset[str] = frozenset()) -> bool:
         if _is_secret(node):
             return True
         reference = node.get("$ref")
@@ -95,7 +95,7 @@ class SecretFields:
             return value
         if any(map(_is_secret, nodes)) or not isinstance(value, dict | list):
             return MASK
-        nodes = list(branches(nodes, self._definitions))
+        nodes = branches(nodes, self._definitions)
         if any(map(_is_secret, nodes)):
             return MASK
         if isinstance(value, list):
@@ -108,7 +108,7 @@ class SecretFields:
         return self.masked(value, nodes) if nodes else MASK
 
     def unsaid(self, text: str, value: Any, nodes: Nodes) -> str:
-        """The text of somebody's validator without the secrets of the value that it speaks of."""
+        """The text of a user's validator without the secrets of the value that it speaks of."""
         for secret in sorted(set(self._secrets(value, nodes)), key=len, reverse=True):
             text = text.replace(secret, MASK)
         return text
@@ -116,17 +116,14 @@ class SecretFields:
     def _secrets(self, value: Any, nodes: Nodes) -> Iterator[str]:
         if isinstance(value, dict):
             for key, item in cast("dict[str, Any]", value).items():
-                inner = below(list(branches(nodes, self._definitions)), key)
+                inner = below(branches(nodes, self._definitions), key)
                 yield from self._secrets(item, inner) if self.among(inner) else ()
         elif isinstance(value, list):
             for index, item in enumerate(cast("list[Any]", value)):
-                yield from self._secrets(item, below(list(branches(nodes, self._definitions)), index))
+                yield from self._secrets(item, below(branches(nodes, self._definitions), index))
         elif len(str(value)) >= _LEAST and self.among(nodes):
             yield str(value)
 
 
 def _is_secret(node: Mapping[str, Any]) -> bool:
     return node.get("writeOnly") is True or node.get("format") == "password"
-
-
-__all__ = ["SecretFields", "has_secrets", "unsaid", "without_secrets"]

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from typing import Annotated, Any, NewType, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from ..errors import SchemaError
@@ -19,7 +19,9 @@ from ..errors import SchemaError
 
 @cache
 def _known() -> frozenset[str]:
-    """What a field's metadata may say; other keys are somebody else's business in both places."""
+    """What a field's metadata may say; other keys belong to other libraries, in both places."""
+    from pydantic import Field  # noqa: PLC0415 - slow to import, and few programs have such metadata
+
     return frozenset(inspect.signature(Field).parameters)
 
 
@@ -52,16 +54,13 @@ def _look(form: Any, where: str, names_for: Callable[[Any], dict[str, Any]], see
 
 
 def _check(metadata: object, where: str) -> None:
-    known = [str(key) for key in cast("Mapping[Any, Any]", metadata) if key in _known()] if _is_dict(metadata) else []
+    given: Mapping[Any, Any] = cast("Mapping[Any, Any]", metadata) if isinstance(metadata, Mapping) else {}
+    known = [str(key) for key in given if key in _known()]
     if known:
         raise SchemaError(
-            f"{where} has {metadata!r} in Annotated, where it would be ignored. "
+            f"{where} has {given!r} in Annotated, where it would be ignored. "
             f"Write Annotated[..., Field({known[0]}=...)], or field(metadata={{{known[0]!r}: ...}})."
         )
-
-
-def _is_dict(metadata: object) -> bool:
-    return isinstance(metadata, Mapping)
 
 
 def _has_fields(cls: type[Any]) -> bool:

@@ -1,15 +1,30 @@
-"""Sessions: state by type, changed by events, that can be taken back."""
+"""Sessions: state by type, changed by events, that can be restored."""
 
+from ..deprecation import FormerNames, former_names
 from ..errors import DispatchError, ReducerError, SessionError, SessionFormatError, SnapshotError
 from .encoding import OpaqueValue
-from .events import Dispatcher, DispatchResult, EventHandler, InProcessDispatcher, SlicePolicy
-from .operations import Append, Clear, Extend, Replace, SliceOp
-from .protocols import SessionProtocol
-from .reducers import Reducer, append_all, reducer, replace_latest, replace_latest_by, upsert_by
+from .events import Dispatcher, DispatchResult, InProcessDispatcher, SlicePolicy
+from .reducers import (
+    Append,
+    Clear,
+    Extend,
+    Reducer,
+    Replace,
+    SliceOp,
+    append_all,
+    reducer,
+    replace_latest,
+    replace_latest_by,
+    upsert_by,
+)
 from .session import Session
-from .slices import Slice
-from .snapshots import SliceChange, Snapshot
+from .slices import SessionProtocol, Slice
+from .snapshots import Snapshot
 from .vector import Vector
+
+__getattr__: FormerNames = former_names(
+    __name__, {"EventHandler": "session.events", "SliceChange": "session.snapshots"}
+)
 
 __all__ = [
     "Append",
@@ -17,7 +32,6 @@ __all__ = [
     "DispatchError",
     "DispatchResult",
     "Dispatcher",
-    "EventHandler",
     "Extend",
     "InProcessDispatcher",
     "OpaqueValue",
@@ -29,7 +43,6 @@ __all__ = [
     "SessionFormatError",
     "SessionProtocol",
     "Slice",
-    "SliceChange",
     "SliceOp",
     "SlicePolicy",
     "Snapshot",

@@ -1,4 +1,4 @@
-"""Events and who hears of them: slice policies, subscribers, and what came of telling them."""
+"""Events: slice policies, subscribers, dispatchers, and the result of a dispatch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 from inspect import iscoroutinefunction
-from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar, final, runtime_checkable
 
 from ..crash_log import log_crash
 from ..errors import DispatchError
 from ..fence import Owner, current_owner
+from ..interrupts import Lock
 from ..run_context import RunContext
 
 E = TypeVar("E")
@@ -35,9 +35,9 @@ class SlicePolicy(Enum):
     """
 
     STATE = "state"
-    """Working state: taken back by a restore. The default."""
+    """Working state: restored to what a snapshot holds. The default."""
     LOG = "log"
-    """History: append-only, and never taken back."""
+    """History: append-only, and never restored."""
 
 
 def own_policy(slice_type: type[Any]) -> SlicePolicy | None:
@@ -47,7 +47,7 @@ def own_policy(slice_type: type[Any]) -> SlicePolicy | None:
 
 
 class DispatchResult(NamedTuple):
-    """What came of telling the subscribers.
+    """Which subscribers of an event ran, and which failed.
 
     Attributes:
         event: the event.
@@ -68,7 +68,7 @@ class DispatchResult(NamedTuple):
         """Raise `DispatchError` when a handler failed; its `causes` are what they raised. Else do nothing.
 
         >>> bus = InProcessDispatcher()
-        >>> bus.dispatch("nobody listens").raise_if_errors()
+        >>> bus.dispatch("no subscriber").raise_if_errors()
         """
         if not self.errors:
             return
@@ -95,7 +95,7 @@ class Dispatcher(Protocol):
         ...
 
     def dispatch(self, event: object, /) -> DispatchResult:
-        """Call the subscribers of `event`; whatever they raise is in the result, never raised."""
+        """Call the subscribers of `event`; their exceptions are in the result, never raised."""
         ...
 
 
@@ -126,14 +126,14 @@ class InProcessDispatcher:
     def subscribe(self, event_type: type[E], handler: EventHandler[E], /) -> bool:
         """Call `handler` with every later event that is an instance of `event_type`; twice is once, and says False.
 
-        Raises TypeError for an `async def` handler: nobody would await it.
+        Raises TypeError for an `async def` handler, which would never be awaited.
         """
         if not isinstance(event_type, type):
             raise TypeError(f"Subscribe to a class, not to {event_type!r}.")
         if iscoroutinefunction(handler):
             raise TypeError(
                 f"{_name(handler)} is async, but subscribers are called, not awaited; "
-                "subscribe a plain function that schedules the work."
+                "subscribe a synchronous function that schedules the work."
             )
         with self._lock:
             if (event_type, handler) in self._subscriptions:
@@ -152,7 +152,7 @@ class InProcessDispatcher:
         return removed
 
     def dispatch(self, event: object, /) -> DispatchResult:
-        """Call the subscribers of `event`; whatever they raise is in the result, never raised."""
+        """Call the subscribers of `event`; their exceptions are in the result, never raised."""
         handlers = self._routes.get(type(event))
         if handlers is None:
             handlers = self._route(type(event))
@@ -164,7 +164,7 @@ class InProcessDispatcher:
         for handler in handlers:
             try:
                 handler(event)
-            except Exception as error:  # noqa: BLE001 - subscribers are foreign code
+            except Exception as error:  # noqa: BLE001 - subscribers are users' code
                 context = getattr(event, "run_context", None)
                 extra = context.log_extra() if isinstance(context, RunContext) else None
                 what = f"Subscriber {_name(handler)} failed on {type(event).__qualname__}"
@@ -173,6 +173,13 @@ class InProcessDispatcher:
             else:
                 handled.append(handler)
         return DispatchResult(event, tuple(handled), tuple(errors))
+
+    def unheard(self, event: object) -> DispatchResult | None:
+        """The result of dispatching an event that has no subscriber; None when it has one, which was not called."""
+        handlers = self._routes.get(type(event))
+        if handlers is None:
+            handlers = self._route(type(event))
+        return None if handlers else DispatchResult(event, (), ())
 
     def _route(self, event_type: type[Any]) -> tuple[EventHandler[Any], ...]:
         with self._lock:
@@ -185,10 +192,10 @@ def _name(handler: object) -> str:
     return ascii(getattr(handler, "__qualname__", type(handler).__qualname__)).strip("'")
 
 
-# Changes of subscribers that are made inside calls, so that an undo takes them back.
+# Changes of subscribers that are made inside calls, so that an undo restores them.
 
 
-class Subscribing(NamedTuple):
+class SubscriptionChange(NamedTuple):
     """One handler that a call subscribed or unsubscribed."""
 
     owner: Owner
@@ -198,7 +205,7 @@ class Subscribing(NamedTuple):
     changed: bool
     """False when the handler had been subscribed before: nothing to undo, but wanted."""
 
-    def wants_the_same(self, other: Subscribing) -> bool:
+    def wants_the_same(self, other: SubscriptionChange) -> bool:
         """Whether another call did the same to the same handler."""
         return self[1:4] == other[1:4]
 
@@ -209,9 +216,9 @@ class SubscriptionLog:
 
     __slots__ = ("_dispatcher", "entries")
 
-    def __init__(self, dispatcher: Dispatcher, entries: list[Subscribing]) -> None:
+    def __init__(self, dispatcher: Dispatcher, entries: list[SubscriptionChange]) -> None:
         self._dispatcher = dispatcher
-        self.entries = entries
+        self.entries: list[SubscriptionChange] = entries
 
     def subscribe(self, event_type: type[Any], handler: EventHandler[Any]) -> None:
         """Subscribe a handler; inside a call it is undone with the call."""
@@ -243,4 +250,4 @@ class SubscriptionLog:
     def _note(self, event_type: type[Any], handler: EventHandler[Any], added: bool, changed: bool) -> None:
         owner = current_owner()
         if owner is not None:
-            self.entries.append(Subscribing(owner, event_type, handler, added, changed))
+            self.entries.append(SubscriptionChange(owner, event_type, handler, added, changed))

@@ -7,14 +7,117 @@ that dispatch is applied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any, TypeVar, cast, final
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
-from .operations import Append, Clear, Extend, Replace, SliceOp
-from .vector import Vector
+from ..errors import ReducerError
+from .vector import EMPTY, Vector
+
+# What a reducer asks for: the four things that can happen to a slice. No slots: on Python 3.11 a generic dataclass
+# that is frozen and has slots breaks when made as `Append[int](1)`.
+
 
 T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True)
+class Append(Generic[T]):
+    """Add one item at the end.
+
+    >>> apply(Append(3), Vector([1, 2]), int, append_only=False)
+    Vector([1, 2, 3])
+    """
+
+    value: T
+
+
+@final
+@dataclass(frozen=True)
+class Extend(Generic[T]):
+    """Add items at the end, in their order.
+
+    >>> apply(Extend([3, 4]), Vector([1, 2]), int, append_only=False)
+    Vector([1, 2, 3, 4])
+    """
+
+    values: Iterable[T]
+
+
+@final
+@dataclass(frozen=True)
+class Replace(Generic[T]):
+    """Make these the only items. A `Vector` (such as `view.set(0, item)`) is taken as it is, in constant time.
+
+    >>> apply(Replace([9]), Vector([1, 2]), int, append_only=False)
+    Vector([9])
+    """
+
+    values: Iterable[T]
+
+
+@final
+@dataclass(frozen=True)
+class Clear(Generic[T]):
+    """Remove the items that satisfy `predicate`, or all of them without one.
+
+    >>> apply(Clear(lambda number: number == 1), Vector([1, 2]), int, append_only=False)
+    Vector([2])
+    """
+
+    predicate: Callable[[T], object] | None = None
+
+
+SliceOp = Append[T] | Extend[T] | Replace[T] | Clear[T]
+"""What a reducer returns."""
+
+
+def apply(op: object, content: Vector[Any], slice_type: type[Any], *, append_only: bool) -> Vector[Any]:
+    """The slice's content after `op`.
+
+    Raises TypeError for something that is not an operation, for an item that is not an instance of the slice's type,
+    and for anything but adding to an append-only slice.
+    """
+    return _apply(type(op), op, content, slice_type, append_only)
+
+
+def _apply(kind: type[object], op: Any, content: Vector[Any], slice_type: type[Any], append_only: bool) -> Vector[Any]:
+    if kind is Append:
+        return content.append(checked(op.value, slice_type))
+    if kind is Extend:
+        return content.extend(checked_all(op.values, slice_type))
+    if kind is not Replace and kind is not Clear:
+        raise TypeError(
+            f"a reducer returns Append, Extend, Replace or Clear, but this one returned {kind.__qualname__}"
+        )
+    if append_only:
+        raise TypeError(
+            f"{slice_type.__qualname__} is a LOG slice: it takes Append and Extend, not {kind.__qualname__}"
+        )
+    if kind is Replace:
+        values: Iterable[Any] = op.values
+        return values if isinstance(values, Vector) else EMPTY.extend(checked_all(values, slice_type))
+    return EMPTY if op.predicate is None else content.without(op.predicate)
+
+
+def checked(value: object, slice_type: type[Any]) -> Any:
+    """The value, if it belongs in the slice; raises TypeError if it does not."""
+    if isinstance(value, slice_type):
+        return value
+    raise TypeError(f"the slice of {slice_type.__qualname__} cannot hold a {type(value).__qualname__}")
+
+
+def checked_all(values: Iterable[Any], slice_type: type[Any]) -> list[Any]:
+    """All of the values, if they belong in the slice; raises TypeError if one does not."""
+    items = list(values)
+    for item in items:
+        if not isinstance(item, slice_type):
+            checked(item, slice_type)
+    return items
+
+
 E = TypeVar("E")
 S = TypeVar("S")
 
@@ -134,10 +237,11 @@ class MethodReducer:
         )
 
 
-def reducer_methods(state_type: type[Any]) -> list[tuple[type[Any], str]]:
+@lru_cache(maxsize=256)  # every evaluation installs some
+def reducer_methods(state_type: type[Any]) -> tuple[tuple[type[Any], str], ...]:
     """The (event type, method name) pairs of a state type, bases first, in the order of their definition.
 
-    Raises TypeError when it is no frozen dataclass or has no such method.
+    Raises TypeError when it is not a frozen dataclass or has no such method.
     """
     params = getattr(state_type, "__dataclass_params__", None)
     if not is_dataclass(state_type) or not getattr(params, "frozen", False):
@@ -149,7 +253,7 @@ def reducer_methods(state_type: type[Any]) -> list[tuple[type[Any], str]]:
         pairs += [(event_type, name) for event_type in marks]
     if not pairs:
         raise TypeError(f"{state_type.__qualname__} has no method decorated with @reducer(on=Event).")
-    return pairs
+    return tuple(pairs)
 
 
 def initial_state(state_type: type[T], initial: T | Callable[[], T] | None) -> T:
@@ -171,14 +275,50 @@ def initial_state(state_type: type[T], initial: T | Callable[[], T] | None) -> T
     return made
 
 
-__all__ = [
-    "MethodReducer",
-    "Reducer",
-    "append_all",
-    "initial_state",
-    "reducer",
-    "reducer_methods",
-    "replace_latest",
-    "replace_latest_by",
-    "upsert_by",
-]
+# Which reducers run for an event, and what one of them makes of a slice.
+
+
+AnyReducer = Callable[[Vector[Any], Any], object]
+
+
+class ReducerStep(NamedTuple):
+    """One reducer to run for an event, and the slice it reduces."""
+
+    slice_type: type[Any]
+    reducer: AnyReducer
+
+
+class DispatchPlan(NamedTuple):
+    """What recording an event of one type does; worked out once, until something is registered."""
+
+    appends: bool
+    is_log: bool
+    steps: tuple[tuple[ReducerStep, bool], ...]
+    is_pending: bool
+    """Whether it is a LOG only because of a call that may still be undone."""
+
+
+def with_step(step: ReducerStep, steps: tuple[ReducerStep, ...] | None) -> tuple[ReducerStep, ...]:
+    """The steps of an event with one more; an equal one is replaced where it stands."""
+    if steps is None or step not in steps:
+        return (*(steps or ()), step)
+    return tuple(step if known == step else known for known in steps)
+
+
+def reduced(step: ReducerStep, content: Vector[Any], event: object, append_only: bool) -> Vector[Any]:
+    """The slice's content after the event; `ReducerError` when the reducer raises."""
+    slice_type, reducer = step
+    try:
+        return apply(reducer(content, event), content, slice_type, append_only=append_only)
+    except Exception as error:
+        text = str(error).encode("ascii", "backslashreplace").decode()
+        raise ReducerError(
+            f"The reducer of {slice_type.__qualname__} for {type(event).__qualname__} raised "
+            f"{type(error).__qualname__}: {text}. Nothing of this dispatch was applied."
+        ) from error
+
+
+def repeated(step: ReducerStep, event: object, content: Vector[Any]) -> Vector[Any]:
+    """The same once more, on the content as it is without the undone writes; raises what the reducer raises."""
+    slice_type, reducer = step
+    return apply(reducer(content, event), content, slice_type, append_only=False)

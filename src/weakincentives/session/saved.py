@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic.errors import PydanticUserError
 
@@ -19,13 +19,14 @@ from .encoding import (
     class_of,
     decode,
     encode_masked,
+    first_line,
     parts_of,
     present_name,
     type_name,
     with_parts,
 )
 from .events import SlicePolicy, own_policy
-from .snapshots import Logs, Slices
+from .snapshots import Slices
 from .vector import EMPTY, Vector
 
 # Marking what cannot be saved, so that one value without a JSON form does not keep a session from being saved.
@@ -49,7 +50,7 @@ def marked(value: Any, above: tuple[int, ...] = ()) -> Any:
             return mark
         rebuilt = with_parts(value, {key: marked(part, (*above, id(value))) for key, part in parts.items()})
         return rebuilt if _can_be_saved(rebuilt) else mark
-    except Exception:  # noqa: BLE001 - the value's class is somebody else's code
+    except Exception:  # noqa: BLE001 - the value's class is users' code
         return mark
 
 
@@ -81,13 +82,12 @@ _CLASSES = {
     ),
     "contrib.podman.shell": "ShellExecuteParams ShellResult",
     "contrib.digest.digest": "WorkspaceDigest",
-    "contrib.planning.changes": "SetupPlan AddStep UpdateStep ReadPlan",
-    "contrib.planning.plan": "Plan PlanStep",
+    "contrib.planning.plan": "Plan PlanStep SetupPlan AddStep UpdateStep ReadPlan",
     "filesystem.protocol": "FileChanges FileStat GrepMatch",
     "prompt.changes": "Changes SliceDelta",
-    "prompt.disclosure": "OpenSections ReadSection",
     "prompt.events": "ToolInvoked CallsUndone PromptRendered PromptExecuted",
     "prompt.read_before_write": "SeenFiles",
+    "prompt.render": "OpenSections ReadSection",
     "prompt.visibility": "SectionVisibility SetVisibility VisibilityOverrides",
     "results": "ToolResult",
     "run_context": "RunContext",
@@ -121,8 +121,7 @@ def shape_of(cls: type[Any]) -> Shape:
     try:
         schema = adapter_of(cls).json_schema(by_alias=False)
     except PydanticUserError as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise SessionFormatError(f"{type_name(cls)} cannot be saved: {reason}.") from error
+        raise SessionFormatError(f"{type_name(cls)} cannot be saved: {first_line(error)}.") from error
     definitions: dict[str, Any] = schema.get("$defs", {})
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
@@ -167,7 +166,7 @@ def _words(schema: dict[str, Any], definitions: dict[str, Any], above: tuple[str
     return f"{kind} of {inner(of)}" if isinstance(of, dict) else kind  # pyright: ignore[reportUnknownArgumentType]
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 OnOpaque = Literal["error", "mark"]
 """What saving does about a value without a JSON form."""
@@ -176,8 +175,7 @@ FORMAT = "wink-session"
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SavedSession:
+class SavedSession(NamedTuple):
     """What was in a saved session."""
 
     session_id: str
@@ -186,18 +184,18 @@ class SavedSession:
 
 
 def dump_session(
-    session_id: str, tags: Mapping[str, str], state: Slices, logs: Logs, on_opaque: OnOpaque = "error"
+    session_id: str, tags: Mapping[str, str], state: Slices, logs: Slices, on_opaque: OnOpaque = "error"
 ) -> str:
-    """The text. Linear in all items, each of which is proved to come back; raises SessionFormatError otherwise.
+    """The text. Linear in all items, each of which is sure to come back; raises SessionFormatError otherwise.
 
-    With `on_opaque="mark"` what would not come back is marked instead, or left out where no mark can stand.
+    With `on_opaque="mark"` what cannot be saved is marked instead, or left out where no mark can stand.
     """
     if on_opaque not in ("error", "mark"):
         raise ValueError(f"on_opaque must be 'error' or 'mark', not {on_opaque!r}.")
     slices: list[dict[str, Any]] = []
     left_out: dict[str, int] = {}
     for policy, content in ((SlicePolicy.STATE, state), (SlicePolicy.LOG, logs)):
-        for cls, items in _by_name(content):
+        for cls, items in sorted(content.items(), key=lambda entry: type_name(entry[0])):
             kept = items if on_opaque == "error" else _marked(cls, items)
             if len(kept) < len(items):
                 left_out[type_name(cls)] = len(items) - len(kept)
@@ -228,12 +226,8 @@ def load_session(text: str | bytes, types: Iterable[type[Any]], accept_changed: 
             logger.warning("The saved session lacks what could not be saved: %s", _counted(document["left_out"]))
         return SavedSession(str(document["session_id"]), dict(document["tags"]), slices)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # Whatever a part of another JSON type than it should have leads to.
+        # A part that has another JSON type than it should raises one of these.
         raise SessionFormatError(f"The saved session is damaged: {type(error).__qualname__}: {error}.") from error
-
-
-def _by_name(slices: Slices | Logs) -> Iterator[tuple[type[Any], Vector[Any]]]:
-    yield from sorted(slices.items(), key=lambda entry: type_name(entry[0]))
 
 
 def _marked(cls: type[Any], items: Vector[Any]) -> Vector[Any]:
@@ -309,7 +303,7 @@ def _finder(types: Iterable[type[Any]]) -> Callable[[str], type[Any]]:
             )
         return cls
 
-    return find
+    return lru_cache(maxsize=512)(find)
 
 
 def _read(text: str | bytes) -> dict[str, Any]:
@@ -318,7 +312,7 @@ def _read(text: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SessionFormatError(f"The saved session is damaged: it is not JSON ({error}).") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-        raise SessionFormatError(f"This is no saved session: it lacks 'format': '{FORMAT}'.")
+        raise SessionFormatError(f"This is not a saved session: it lacks 'format': '{FORMAT}'.")
     if document.get("version") != VERSION:  # pyright: ignore[reportUnknownMemberType]
         raise SessionFormatError(
             f"The saved session has version {document.get('version')!r}, "  # pyright: ignore[reportUnknownMemberType]

@@ -1,7 +1,7 @@
 """Savepoints of a session: what a call changed since it began, and the undo of its own writes alone.
 
-A session knows an open savepoint by its owner. While one is open, all writes are noted; see `writes.py`. These are
-friends of the class and no methods of it: a tool's handle on the session must not offer them.
+A session knows an open savepoint by its owner. While one is open, all writes are noted; see `contents.py`. These are
+functions and not methods of `Session`, because a tool's handle on the session must not offer them.
 """
 
 # pyright: reportPrivateUsage=false
@@ -12,24 +12,24 @@ from collections.abc import Callable
 from typing import Any
 
 from ..fence import Owner
-from .events import SlicePolicy, SubscriptionLog
-from .session import Session
-from .snapshots import SliceChange, Snapshot
-from .state import Core
-from .vector import EMPTY, Vector
-from .write_log import (
+from .contents import (
     INITIAL,
     POLICIES,
     STATE,
     Content,
-    Failure,
-    Mark,
+    DroppedWrite,
+    SavepointMark,
     Write,
     is_log_slice,
     log_failures,
     unchanged,
     without_own,
 )
+from .events import SlicePolicy, SubscriptionLog
+from .session import Session
+from .snapshots import SliceChange, Snapshot
+from .state import SessionState
+from .vector import EMPTY, Vector
 
 
 def open_savepoint(session: Session, owner: Owner, for_all: bool = False) -> None:
@@ -38,6 +38,7 @@ def open_savepoint(session: Session, owner: Owner, for_all: bool = False) -> Non
     `for_all` counts writes of code outside of all calls as the owner's own.
     """
     core = session._core
+    # Without the lock: an append is atomic, and a writer that misses it wrote before this savepoint was opened.
     core.calls.append(owner)
     if for_all:
         with core.lock:
@@ -61,7 +62,7 @@ def changes_in(session: Session, owner: Owner) -> tuple[SliceChange, ...]:
 
 
 def is_untouched(session: Session, owner: Owner) -> bool:
-    """Whether nobody wrote or subscribed to anything since the savepoint was opened: an undo has nothing to do."""
+    """Whether nothing was written or subscribed since the savepoint was opened: an undo has nothing to do."""
     core = session._core
     return owner not in core.marks and not core.subscribed
 
@@ -69,7 +70,7 @@ def is_untouched(session: Session, owner: Owner) -> bool:
 def undo_savepoint(session: Session, owner: Owner) -> None:
     """Undo what was written, registered and subscribed inside an open savepoint; it stays open.
 
-    What others have written meanwhile stays, and so do LOG slices. A write of somebody else that raises when it is
+    What others have written meanwhile stays, and so do LOG slices. Another owner's write that raises when it is
     repeated without the undone ones is dropped and logged. Everything is computed before the first change, so what
     interrupts it changes nothing. Raises what the guard of the handle raises; nothing changes then.
     """
@@ -105,10 +106,10 @@ def unowned_recorder(session: Session) -> Callable[[object], None]:
     return record
 
 
-def _changes_of(core: Core, owner: Owner) -> tuple[SliceChange, ...]:
+def _changes_of(core: SessionState, owner: Owner) -> tuple[SliceChange, ...]:
     """The STATE slices that the owner wrote to, in the order of its first writes.
 
-    `before` is what an undo would leave there: for a slice that others wrote to as well, with their writes.
+    `before` is what an undo would leave there: where other owners wrote too, their writes are included.
     """
     with core.lock:
         mark = core.marks.get(owner)
@@ -125,9 +126,9 @@ def _changes_of(core: Core, owner: Owner) -> tuple[SliceChange, ...]:
     return tuple(changes)
 
 
-def _undo(core: Core, owner: Owner) -> None:
+def _undo(core: SessionState, owner: Owner) -> None:
     core.refuse_impure_writes()
-    failures: list[Failure] = []
+    failures: list[DroppedWrite] = []
     with core.lock:
         mark = core.marks.get(owner)
         if mark is not None:
@@ -138,7 +139,7 @@ def _undo(core: Core, owner: Owner) -> None:
         SubscriptionLog(core.dispatcher, core.subscribed).undo(owner)
 
 
-def _undo_writes(core: Core, mark: Mark, failures: list[Failure]) -> None:
+def _undo_writes(core: SessionState, mark: SavepointMark, failures: list[DroppedWrite]) -> None:
     position, since = mark.position, core.writes[mark.position :]
     if not any(mark.owns(write.owner) for write in since):
         return
@@ -148,12 +149,13 @@ def _undo_writes(core: Core, mark: Mark, failures: list[Failure]) -> None:
     gone = [mark.owns(write.owner) or id(write) in dropped for write in since]
     kept = [write for write, is_gone in zip(since, gone, strict=True) if not is_gone]
     # Savepoints that were opened since remember some of the undone writes as if they had been there before.
-    rebased: list[tuple[Mark, Content, int]] = []
+    rebased: list[tuple[SavepointMark, Content, int]] = []
     for other in core.marks.values():
         if other.position > position:
             until = other.position - position
             remembered = core.pure(without_own, mark, other.content, since[:until])
             rebased.append((other, remembered, other.position - sum(gone[:until])))
+    # From here on nothing raises: all that runs users' code was computed above, so an undo is made whole or not at all.
     core.writes[position:] = kept
     core.store(content)
     mark.failures = []
@@ -161,7 +163,7 @@ def _undo_writes(core: Core, mark: Mark, failures: list[Failure]) -> None:
         other.content, other.position = remembered, place
 
 
-def _written_slices(mark: Mark, since: list[Write]) -> dict[type[Any], bool]:
+def _written_slices(mark: SavepointMark, since: list[Write]) -> dict[type[Any], bool]:
     """The slices that the savepoint's owner wrote to, and whether others did too."""
     contended: dict[type[Any], bool] = {w.key: False for w in since if w.space == STATE and mark.owns(w.owner)}
     for write in since:
@@ -173,9 +175,3 @@ def _written_slices(mark: Mark, since: list[Write]) -> dict[type[Any], bool]:
 def _view(content: Content, slice_type: type[Any]) -> Vector[Any]:
     found = content[STATE].get(slice_type)
     return content[INITIAL].get(slice_type, EMPTY) if found is None else found
-
-
-__all__ = [
-    "changes_in", "close_savepoint", "is_untouched", "open_savepoint", "snapshot_at", "undo_savepoint",
-    "unowned_recorder",
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The session: state by type, changed by events, that can be taken back."""
+"""The session: state by type, changed by events, that can be restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .reducers import MethodReducer, initial_state, reducer_methods
 from .saved import OnOpaque, dump_session, load_session
 from .slices import Slice
 from .snapshots import SliceChange, Snapshot
-from .state import Core
+from .state import SessionState
 from .vector import Vector
 
 # Guarded handles: what makes every write through them happen inside a guard.
@@ -89,9 +89,9 @@ _NO_TAGS: Mapping[str, str] = MappingProxyType({})
 
 @final
 class Session:
-    """State by type, changed by events, that can be taken back. Safe to use from any thread.
+    """State by type, changed by events, that can be restored. Safe to use from any thread.
 
-    A session lives as long as somebody holds it; there is nothing to close. A parent does not keep its children
+    A session lives as long as it is referenced; there is nothing to close. A parent does not keep its children
     alive, a child keeps its parent. `bus` gets the events of `dispatch`; it stays its owner's.
 
     >>> session = Session()
@@ -108,7 +108,7 @@ class Session:
     # A handle: light, because each tool call gets one. All that is shared is in the core.
     __slots__ = ("__weakref__", "_children", "_core", "_dispatcher", "_guard", "_owner", "_parent")
 
-    _core: Core
+    _core: SessionState
     _guard: Guard | None
     _owner: Session | None
     _dispatcher: Dispatcher | None
@@ -126,7 +126,7 @@ class Session:
             clock = SYSTEM_CLOCK if parent is None else parent.clock
         kept = _NO_TAGS if not tags else MappingProxyType(dict(tags))
         dispatcher = InProcessDispatcher() if bus is None else bus
-        self._core = Core(dispatcher, clock, kept, session_id)
+        self._core = SessionState(dispatcher, clock, kept, session_id)
         self._guard = None
         self._owner = None
         self._dispatcher = dispatcher
@@ -160,7 +160,7 @@ class Session:
 
     @property
     def children(self) -> tuple[Session, ...]:
-        """The sessions made under this one that somebody still holds, oldest first."""
+        """The sessions made under this one that are still referenced, oldest first."""
         children = tuple(self._root._children.values())
         guard = self._guard
         return children if guard is None else tuple(child.guarded(guard) for child in children)
@@ -186,7 +186,7 @@ class Session:
     def __getitem__(self, slice_type: type[T], /) -> Slice[T]:
         """The slice of a type. Raises TypeError for anything but a class, such as `list[int]`."""
         if not isinstance(slice_type, type):
-            raise TypeError(f"A session has one slice for each class; {slice_type!r} is none.")
+            raise TypeError(f"A session has one slice for each class; {slice_type!r} is not a class.")
         return Slice(self._core, self._guard, slice_type)
 
     def dispatch(self, event: object, /) -> DispatchResult:
@@ -194,7 +194,7 @@ class Session:
 
         Recording runs the reducers registered for the event's exact class; without any it is appended to its own
         slice. A LOG event is always appended to its own slice, reducers or not. When a reducer raises, nothing is
-        applied, nobody is told and `ReducerError` is raised. A subscriber that fails undoes nothing.
+        applied, no subscriber is called and `ReducerError` is raised. A subscriber that fails undoes nothing.
         """
         if self._guard is None:
             self._core.record(event)
@@ -204,7 +204,7 @@ class Session:
         return self._core.dispatcher.dispatch(event)
 
     def record(self, event: object, /) -> None:
-        """The first half of `dispatch`: change the slices and tell nobody. Raises `ReducerError` likewise."""
+        """The first half of `dispatch`: change the slices, call no subscriber. Raises `ReducerError` likewise."""
         if self._guard is None:
             self._core.record(event)
         else:
@@ -214,8 +214,8 @@ class Session:
     def note(self, key: object, value: object, /) -> None:
         """Remember a fact beside the slices, under a key of your own; None forgets it.
 
-        It is taken back and forked with the STATE slices, and costs a tenth of one: it is in no account of changes, is
-        not saved with the session, and nobody is told.
+        It is restored and forked with the STATE slices, and costs a tenth of one: it is not among the changes, is not
+        saved with the session, and no subscriber is called.
         """
         if self._guard is None:
             self._core.note(key, value)
@@ -231,10 +231,10 @@ class Session:
         """`record`, to be kept and called again and again: one step less when this handle has no guard."""
         return self._core.record if self._guard is None else self.record
 
-    def route(self, value: object, /) -> None:
-        """Run the reducers registered for the value's class, if there are any; nobody is told.
+    def dispatch_value(self, value: object, /) -> None:
+        """Run the reducers registered for the value's class, if there are any; subscribers are not called.
 
-        Unlike `record` it never appends the value to a slice of its own. Items of a list or tuple are routed too.
+        Unlike `record` it never appends the value to a slice of its own. Items of a list or tuple are dispatched too.
         Raises `ReducerError` when a reducer does.
         """
         core = self._core
@@ -246,6 +246,8 @@ class Session:
         for item in values:
             if type(item) in core.reducers:
                 self.record(item)
+
+    route = dispatch_value
 
     def install(self, state_type: type[T], /, *, initial: T | Callable[[], T] | None = None) -> None:
         """Register the `@reducer` methods of a frozen dataclass as reducers of its slice.
@@ -302,7 +304,7 @@ class Session:
         unless something was registered, or undone, since the snapshot.
 
         Inside a tool call it is a write of that call to every slice and note that differs, and is undone with it. LOG
-        slices and registrations stay as they are, and nobody is told. Raises `SnapshotError` for a snapshot of
+        slices and registrations stay as they are, and no subscriber is called. Raises `SnapshotError` for a snapshot of
         another session or one that was released; nothing changes then.
         """
         if self._guard is None:
@@ -419,7 +421,7 @@ class Session:
     def _root(self) -> Session:
         return self._owner or self
 
-    def _install(self, state_type: type[Any], methods: list[tuple[type[Any], str]], content: Vector[Any]) -> None:
+    def _install(self, state_type: type[Any], methods: Iterable[tuple[type[Any], str]], content: Vector[Any]) -> None:
         core = self._core
         with core.lock:
             core.set_initial(state_type, content)
@@ -448,3 +450,8 @@ def root_of(session: Session) -> Session:
 def guard_of(session: Session) -> Guard | None:
     """What the writes of a handle happen in, or None for the owner's handle."""
     return session._guard  # pyright: ignore[reportPrivateUsage] # a friend of the class
+
+
+def use_clock(session: Session, clock: Clock) -> None:
+    """Have another clock in the session, for all its handles."""
+    session._core.clock = clock  # pyright: ignore[reportPrivateUsage] # a friend of the class

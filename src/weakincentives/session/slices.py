@@ -1,15 +1,15 @@
-"""`session[T]`: reading and writing the slice of one type."""
+"""What code that is handed a session uses: `SessionProtocol`, and `session[T]`, the slice of one type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar, final, runtime_checkable
 
 from ..fence import Guard
-from .events import SlicePolicy
-from .operations import checked, checked_all
-from .reducers import Reducer
-from .state import Core
+from .events import Dispatcher, DispatchResult, SlicePolicy
+from .reducers import Reducer, checked, checked_all
+from .snapshots import SliceChange, Snapshot
+from .state import SessionState
 from .vector import Vector
 
 T = TypeVar("T")
@@ -26,17 +26,17 @@ class Slice(Generic[T]):
 
     __slots__ = ("_core", "_guard", "_type")
 
-    def __init__(self, core: Core, guard: Guard | None, slice_type: type[T]) -> None:
+    def __init__(self, core: SessionState, guard: Guard | None, slice_type: type[T]) -> None:
         self._core = core
         self._guard = guard
         self._type = slice_type
 
     def latest(self) -> T | None:
         """The newest item, or None when there is none."""
-        return self._core.view(self._type).latest()
+        return self._core.latest(self._type)
 
     def all(self) -> Vector[T]:
-        """All items, oldest first: a view that never changes, in constant time, whoever writes meanwhile."""
+        """All items, oldest first: a view that never changes, in constant time; later writes do not show in it."""
         return self._core.view(self._type)
 
     def count(self) -> int:
@@ -49,11 +49,11 @@ class Slice(Generic[T]):
 
     @property
     def policy(self) -> SlicePolicy:
-        """Whether a restore takes the slice back (STATE) or not (LOG)."""
+        """Whether a restore resets the slice (STATE) or leaves it as it is (LOG)."""
         return self._core.policy(self._type)
 
     def seed(self, values: T | Iterable[T], /) -> None:
-        """Make one item, or several, the only content; no reducer runs and nobody is told.
+        """Make one item, or several, the only content; no reducer or subscriber is called.
 
         Raises TypeError for an item of another type, SessionError for a LOG slice that is not empty.
         """
@@ -66,7 +66,7 @@ class Slice(Generic[T]):
             self._core.replace(self._type, content)
 
     def append(self, value: T, /) -> None:
-        """Add an item at the end; no reducer runs and nobody is told. Raises TypeError for another type."""
+        """Add an item at the end; no reducer or subscriber is called. Raises TypeError for another type."""
         checked(value, self._type)
         if self._guard is None:
             self._core.append(self._type, value)
@@ -89,7 +89,7 @@ class Slice(Generic[T]):
         """Run `reducer` on this slice for every dispatched event whose class is exactly `event_type`.
 
         Several reducers of one event run in the order of their registration; registering an equal one again changes
-        nothing. Registrations are not state: no restore takes them back, but the undo of a call takes its own back.
+        nothing. Registrations are not state: no restore removes them, but the undo of a call removes its own.
         `policy` makes this slice a LOG (or says that it is STATE); raises SessionError if it is something else already.
         """
         if not isinstance(event_type, type):
@@ -111,4 +111,78 @@ class Slice(Generic[T]):
         )
 
 
-__all__ = ["Slice"]
+@runtime_checkable
+class SessionProtocol(Protocol):
+    """State by type, changed by events, that can be restored. `Session` is the implementation."""
+
+    @property
+    def session_id(self) -> str:
+        """The same for every handle of the session, and after it was saved and loaded."""
+        ...
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What its creator noted about it."""
+        ...
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Where subscribers are; dispatching there changes no slice."""
+        ...
+
+    @property
+    def event_bus(self) -> Dispatcher:
+        """The same object as `dispatcher`."""
+        ...
+
+    def __getitem__(self, slice_type: type[T], /) -> Slice[T]:
+        """The slice of a type."""
+        ...
+
+    def dispatch(self, event: object, /) -> DispatchResult:
+        """Record the event, then tell the subscribers."""
+        ...
+
+    def record(self, event: object, /) -> None:
+        """Record the event without calling subscribers."""
+        ...
+
+    def note(self, key: object, value: object, /) -> None:
+        """Remember a fact beside the slices; None forgets it."""
+        ...
+
+    def noted(self, key: object, /) -> Any:
+        """What was noted under the key, or None."""
+        ...
+
+    def install(self, state_type: type[T], /, *, initial: T | Callable[[], T] | None = None) -> None:
+        """Register the `@reducer` methods of a state type."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Remember the content as it is now."""
+        ...
+
+    def restore(self, snapshot: Snapshot, /) -> None:
+        """Restore the STATE slices."""
+        ...
+
+    def release(self, snapshot: Snapshot, /) -> None:
+        """Forget a snapshot."""
+        ...
+
+    def changes(self, since: Snapshot, /, *, logs: bool = False) -> tuple[SliceChange, ...]:
+        """The slices written to since a snapshot."""
+        ...
+
+    def reset(self) -> None:
+        """Give the STATE slices their initial content."""
+        ...
+
+    def fork(self) -> SessionProtocol:
+        """A child with the same content; neither sees what the other does afterwards."""
+        ...
+
+    def guarded(self, guard: Guard, /) -> SessionProtocol:
+        """Another handle on this session, whose every write happens inside `guard`."""
+        ...

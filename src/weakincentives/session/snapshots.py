@@ -17,28 +17,23 @@ A dict that is never changed in place. There are few types, so copying it beats 
 
 NO_SLICES: Slices = {}
 
-Logs = Mapping[type[Any], Vector[Any]]
-"""The LOG slices likewise."""
-
-NO_LOGS: Logs = {}
-
 Notes = Mapping[Any, Any]
 """What is remembered beside the slices. There may be one for each file: see `persistent_map.py`."""
 
 NO_NOTES: Notes = {}
 
 
-class Logged(NamedTuple):
+class LogBuffer(NamedTuple):
     """LOG slices, and what was recorded after them; `fresh` only grows, and ends with this value.
 
     In one `epoch` all slices only grow; emptying them begins another.
     """
 
-    logs: Logs
+    logs: Slices
     fresh: list[object]
     epoch: int
 
-    def all(self, until: int | None = None) -> Logs:
+    def all(self, until: int | None = None) -> Slices:
         """The slices with what is fresh, or its first so many, in them."""
         found: dict[type[Any], list[object]] = {}
         for event in self.fresh[:until]:
@@ -52,7 +47,7 @@ class Snapshot:
 
     It holds what each slice showed then: `initial` and `policies` say so of slices that are not in `state`.
     It is a reference to immutable data: taking one costs the same for any amount of data, and dropping it frees what
-    nobody else holds. `session.release` empties it early.
+    is not shared. `session.release` empties it early.
     """
 
     __slots__ = ("_fresh", "_logged", "home", "initial", "notes", "policies", "state")
@@ -61,16 +56,16 @@ class Snapshot:
         self,
         home: object,
         state: Slices,
-        logged: Logged,
+        logged: LogBuffer,
         notes: Notes,
         initial: Slices,
         policies: Mapping[type[Any], SlicePolicy],
     ) -> None:
-        self.home = home
+        self.home: object = home
         self.state: Slices | None = state
-        self.notes = notes
-        self.initial = initial
-        self.policies = policies
+        self.notes: Notes = notes
+        self.initial: Slices = initial
+        self.policies: Mapping[type[Any], SlicePolicy] = policies
         self._logged = logged
         self._fresh = len(logged.fresh)
 
@@ -79,11 +74,11 @@ class Snapshot:
         """Of the LOG slices."""
         return self._logged.epoch
 
-    def logs(self) -> Logs:
+    def logs(self) -> Slices:
         """The content of the LOG slices."""
         if self._fresh:
             logged = self._logged
-            self._logged, self._fresh = Logged(logged.all(self._fresh), [], logged.epoch), 0
+            self._logged, self._fresh = LogBuffer(logged.all(self._fresh), [], logged.epoch), 0
         return self._logged.logs
 
     def release(self) -> None:
@@ -91,7 +86,7 @@ class Snapshot:
         self.state = None
         self.notes = NO_NOTES
         self.initial = NO_SLICES
-        self._logged, self._fresh = Logged(NO_LOGS, [], self._logged.epoch), 0
+        self._logged, self._fresh = LogBuffer(NO_SLICES, [], self._logged.epoch), 0
 
     def __repr__(self) -> str:
         return f"<Snapshot of {len(self.state)} slices>" if self.state is not None else "<Snapshot, released>"
@@ -139,18 +134,3 @@ def compare(
 def same_log(old: Vector[Any], new: Vector[Any]) -> bool:
     """Whether two views of a slice that only grows show the same: what is fresh may have come to both on its own."""
     return len(old) == len(new) and old.latest() is new.latest()
-
-
-__all__ = [
-    "NO_LOGS",
-    "NO_NOTES",
-    "NO_SLICES",
-    "Logged",
-    "Logs",
-    "Notes",
-    "SliceChange",
-    "Slices",
-    "Snapshot",
-    "compare",
-    "same_log",
-]

@@ -12,32 +12,38 @@ from ..clock import Clock
 from ..errors import SessionError, SnapshotError
 from ..fence import Owner
 from ..persistent_map import with_entry, without_entry
-from .contents import AnyReducer, Contents, Plan, Step, reduced, repeated, with_step
-from .events import Dispatcher, SlicePolicy, Subscribing, own_policy
-from .reducers import append_all
-from .snapshots import NO_LOGS, NO_NOTES, NO_SLICES, Logged, Notes, SliceChange, Slices, Snapshot, compare, same_log
+from .contents import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Contents, Transform, constant
+from .events import Dispatcher, SlicePolicy, SubscriptionChange, own_policy
+from .reducers import AnyReducer, DispatchPlan, ReducerStep, append_all, reduced, repeated, with_step
+from .snapshots import NO_NOTES, NO_SLICES, LogBuffer, Notes, SliceChange, Slices, Snapshot, compare, same_log
 from .vector import EMPTY, Vector
-from .write_log import INITIAL, NOTES, POLICIES, REDUCERS, STATE, Transform, constant
 
-_LOG_ALONE = Plan(True, True, (), False)
+_LOG_ALONE = DispatchPlan(True, True, (), False)
 """Of events that are appended to their LOG slice and nothing else, as nearly all of the engine's are."""
 
 
 @final
-class Core(Contents):
+class SessionState(Contents):
     """The shared part of a session. It knows nothing of guards: handles enter theirs around every write."""
 
-    __slots__ = ("_session_id", "clock", "dispatcher", "subscribed", "tags")
+    __slots__ = ("__weakref__", "_session_id", "clock", "dispatcher", "subscribed", "tags")
+    # Of `Contents`: without them, checkers of packages that use this one infer narrower types from assignments here.
+    state: Slices
+    initial: Slices
+    logged: LogBuffer
+    notes: Notes
+    policies: Mapping[type[Any], SlicePolicy]
+    reducers: Mapping[type[Any], tuple[ReducerStep, ...]]
 
     def __init__(self, dispatcher: Dispatcher, clock: Clock, tags: Mapping[str, str], session_id: str | None) -> None:
         Contents.__init__(self)
-        self.dispatcher = dispatcher
-        self.subscribed: list[Subscribing] = []
-        self.clock = clock
-        self.tags = tags
+        self.dispatcher: Dispatcher = dispatcher
+        self.subscribed: list[SubscriptionChange] = []
+        self.clock: Clock = clock
+        self.tags: Mapping[str, str] = tags
         self._session_id = session_id
 
-    def adopt(self, other: Core) -> None:
+    def adopt(self, other: SessionState) -> None:
         """Start with the content and the registrations of another core; neither sees the other's later changes."""
         with other.lock:
             self.state, self.logs, self.initial = other.state, other.logs, other.initial
@@ -72,6 +78,8 @@ class Core(Contents):
 
     def record_unowned(self, event: object) -> None:
         """Record an event of the engine: what its reducers make of it belongs to no call, so no call undoes it."""
+        # The engine's own events are recorded with every call, so they skip the plan and the log of writes: an event
+        # that is only appended to a LOG slice is never undone, and there is nothing to note for it.
         if self._plans.get(type(event)) is _LOG_ALONE and not self._reducing:
             with self.lock:
                 self.logged.fresh.append(event)
@@ -124,10 +132,10 @@ class Core(Contents):
                 name = slice_type.__qualname__
                 raise SessionError(f"{name} is a STATE slice; use session[{name}].clear().")
             content = EMPTY if predicate is None else self.pure(partial(_without, predicate), self.view(slice_type))
-            self.logged = Logged({**self.logs, slice_type: content}, [], self.logged.epoch + 1)
+            self.logged = LogBuffer({**self.logs, slice_type: content}, [], self.logged.epoch + 1)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring the STATE slices back; refuses a foreign or released snapshot."""
+        """Restore the STATE slices; refuses a snapshot of another session, or a released one."""
         self.refuse_impure_writes()
         state = self._content_of(snapshot)
         with self.lock:
@@ -171,11 +179,13 @@ class Core(Contents):
         with self.lock:
             self._replace_all(NO_SLICES, NO_NOTES)
             if logs:
-                self.logged = Logged(NO_LOGS, [], self.logged.epoch + 1)
+                self.logged = LogBuffer(NO_SLICES, [], self.logged.epoch + 1)
 
     def changes(self, since: Snapshot, *, logs: bool) -> tuple[SliceChange, ...]:
         """The slices that show something else than in a snapshot because of what was written or undone since."""
-        before = self._as_shown_in(since, self._content_of(since))
+        before = self._content_of(since)
+        if since.initial is not self.initial or since.policies is not self.policies:
+            before = self._as_shown_in(since, before)
         found = compare(before, self.state, self.initial, SlicePolicy.STATE)
         if logs:
             logged = self.logs
@@ -199,7 +209,7 @@ class Core(Contents):
                     f"{slice_type.__qualname__} is a LOG slice: its own events are recorded as they are. "
                     "Register the reducer on another slice."
                 )
-            added = partial(with_step, Step(slice_type, reducer))
+            added = partial(with_step, ReducerStep(slice_type, reducer))
             reducers = {**self.reducers, event_type: added(self.reducers.get(event_type))}
             if self.calls:
                 self.note_write(REDUCERS, event_type, added)
@@ -251,8 +261,8 @@ class Core(Contents):
             if policy is SlicePolicy.LOG and slice_type in state:
                 state = without_entry(state, slice_type)
         if self.calls:
-            # A key that has the same content before and after is noted if somebody wrote to it: undoing that write
-            # must not bring back what was replaced here.
+            # A key that has the same content before and after is noted if it was written to: undoing that write
+            # must not restore what was replaced here.
             touched = {(write.space, write.key) for write in self.writes}
             noted: list[tuple[int, Any, Transform, None]] = []
             for space, before, after in ((STATE, self.state, state), (NOTES, self.notes, notes)):
@@ -289,18 +299,18 @@ class Core(Contents):
         elif content is not self.view(slice_type):
             self.state = {**self.state, slice_type: content}
 
-    def _plan(self, event_type: type[Any]) -> Plan:
+    def _plan(self, event_type: type[Any]) -> DispatchPlan:
         is_log = self.policy(event_type) is SlicePolicy.LOG
         registered = self.reducers.get(event_type, ())
         steps = tuple((step, self.policy(step.slice_type) is SlicePolicy.LOG) for step in registered)
         own = any(step.slice_type is event_type for step in registered)
-        plan = Plan(is_log and not own, is_log, steps, is_log and self.is_pending(event_type))
+        plan = DispatchPlan(is_log and not own, is_log, steps, is_log and self.is_pending(event_type))
         if plan == _LOG_ALONE:
             plan = _LOG_ALONE
         self._plans[event_type] = plan
         return plan
 
-    def _reduce(self, event: object, event_type: type[Any], plan: Plan, unowned: bool) -> None:
+    def _reduce(self, event: object, event_type: type[Any], plan: DispatchPlan, unowned: bool) -> None:
         state, logs = self.state, self.logs
         if plan.appends:
             logs = {**logs, event_type: logs.get(event_type, EMPTY).append(event)}
@@ -324,7 +334,7 @@ class Core(Contents):
         self.logs = logs
         self.state = state
 
-    def _note_reductions(self, event: object, event_type: type[Any], plan: Plan, unowned: bool) -> None:
+    def _note_reductions(self, event: object, event_type: type[Any], plan: DispatchPlan, unowned: bool) -> None:
         noted: list[tuple[int, Any, Transform, type[Any] | None]] = []
         if plan.appends and plan.is_pending:
             noted.append((STATE, event_type, partial(_appended, event), None))
@@ -340,6 +350,3 @@ def _appended(value: object, content: Vector[Any]) -> Vector[Any]:
 
 def _without(predicate: Callable[[Any], object], content: Vector[Any]) -> Vector[Any]:
     return content.without(predicate)
-
-
-__all__ = ["Core"]

@@ -1,7 +1,7 @@
 """A sequence that never changes: appending gives a new one that shares almost everything with the old.
 
-This is what makes snapshots free. A slice's content is one `Vector`; whoever holds it (a snapshot, a fork, somebody
-iterating in another thread) keeps seeing exactly those items, and dropping it frees whatever nobody else shares.
+This is what makes snapshots free. A slice's content is one `Vector`; its holder (a snapshot, a fork, a loop in
+another thread) keeps seeing exactly those items, and dropping it frees what is not shared.
 
 The layout is a counter in base 32. The tail holds the last 1 to 32 items; `spine[0]` holds full leaves of 32 items,
 `spine[1]` nodes of 32 leaves, and so on. A full digit is carried to the next one when the item after it arrives, so
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, TypeVar, cast, final, overload
+from operator import is_
+from typing import Any, NamedTuple, TypeVar, cast, final, overload
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -22,6 +23,14 @@ BITS = 5
 
 _Node = tuple[Any, ...]
 _Spine = tuple[_Node, ...]
+
+
+class VectorDelta(NamedTuple):
+    """How one vector became another: the first `keep` items stayed but for `replaced`, and `added` follow."""
+
+    keep: int
+    replaced: dict[int, Any]
+    added: tuple[Any, ...]
 
 
 @final
@@ -95,6 +104,33 @@ class Vector(Sequence[T_co]):
         kept = [item for item in self if not predicate(item)]
         return self if len(kept) == self._size else EMPTY.extend(kept)
 
+    def delta(self, before: Vector[Any]) -> VectorDelta:
+        """How `before` became this vector. Items count as the same when they are the same object.
+
+        Takes as long as there are differences: what both share is skipped without being looked at.
+        """
+        keep = min(self._size, before._size)
+        replaced: dict[int, Any] = {}
+        if self._spine is before._spine:  # as after most appends: only the last few items can differ
+            if all(map(is_, before._tail, self._tail)):
+                return VectorDelta(keep, replaced, self._tail[len(before._tail) :])
+            _compare_leaves(before._tail, self._tail, self._size - len(self._tail), replaced)
+        else:
+            height = 0
+            while WIDTH << BITS * height < keep:
+                height += 1
+            _find_replaced(before, self, 0, height, keep, replaced)
+        return VectorDelta(keep, replaced, self[keep:] if keep else tuple(self))
+
+    def patched(self: Vector[U], delta: VectorDelta) -> Vector[U]:
+        """What this vector becomes by a delta. Raises IndexError when it has fewer items than the delta keeps."""
+        if delta.keep > self._size:
+            raise IndexError(f"the delta keeps {delta.keep} items of a vector of {self._size}")
+        patched = self if delta.keep == self._size else EMPTY.extend(self[: delta.keep])
+        for index, item in delta.replaced.items():
+            patched = patched.set(index, item)
+        return patched.extend(delta.added)
+
     def latest(self) -> T_co | None:
         """The last item, or None when there is none."""
         tail = self._tail
@@ -165,6 +201,28 @@ class Vector(Sequence[T_co]):
             shift -= BITS
         return node
 
+    def _node(self, start: int, height: int) -> _Node | None:
+        """The node with the items from `start` on that stands `height` above the leaves; None when there is none yet.
+
+        `start` is where a node of that height begins.
+        """
+        offset = self._size - len(self._tail)
+        if start >= offset:
+            return self._tail if height == 0 else None
+        for level in range(len(self._spine) - 1, -1, -1):
+            nodes = self._spine[level]
+            span = len(nodes) << BITS * (level + 1)
+            if start < span:
+                if level < height:
+                    # All nodes of a full level are the node above them once the next item was added.
+                    return nodes if level + 1 == height and start == 0 and len(nodes) == WIDTH else None
+                node: Any = nodes
+                for above in range(level, height - 1, -1):
+                    node = node[start >> BITS * (above + 1) & WIDTH - 1]
+                return node
+            start -= span
+        return None
+
     def _leaves(self) -> Iterator[_Node]:
         for height in range(len(self._spine) - 1, -1, -1):
             yield from _down(self._spine[height], height)
@@ -185,6 +243,27 @@ def _make(size: int, spine: _Spine, tail: _Node) -> Vector[Any]:
     vector._spine = spine  # pyright: ignore[reportPrivateUsage]
     vector._tail = tail  # pyright: ignore[reportPrivateUsage]
     return vector
+
+
+def _find_replaced(  # noqa: PLR0917 - one step of a recursion
+    before: Vector[Any], after: Vector[Any], start: int, height: int, end: int, replaced: dict[int, Any]
+) -> None:
+    """Add the items from `start` to `end` that are another object in `after`, among those of one node."""
+    old, new = before._node(start, height), after._node(start, height)  # pyright: ignore[reportPrivateUsage]
+    if old is not None and old is new:
+        return
+    if height:
+        span = WIDTH << BITS * (height - 1)
+        for child in range(start, min(start + (WIDTH << BITS * height), end), span):
+            _find_replaced(before, after, child, height - 1, end, replaced)
+        return
+    _compare_leaves(old or (), new or (), start, replaced)
+
+
+def _compare_leaves(old: _Node, new: _Node, start: int, replaced: dict[int, Any]) -> None:
+    for place, (one, other) in enumerate(zip(old, new, strict=False), start):
+        if one is not other:
+            replaced[place] = other
 
 
 def _carry(spine: _Spine, node: _Node) -> _Spine:
@@ -224,5 +303,3 @@ def _down_backward(nodes: _Node, height: int) -> Iterator[_Node]:
 
 EMPTY: Vector[Any] = _make(0, (), ())
 """The vector of nothing."""
-
-__all__ = ["EMPTY", "Vector"]

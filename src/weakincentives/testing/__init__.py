@@ -1,31 +1,45 @@
-"""Fakes and contract suites for users' own tests, so that nobody needs to patch."""
+"""Fakes and contract suites for users' own tests, so that they need no patching."""
 
+from typing import TYPE_CHECKING
+
+from ..deprecation import former_names
+from ..lazy_names import FindName, lazy_names
 from .clock import FakeClock
 from .code_contract import EvalEscapes
-from .code_escapes import ESCAPES, ESCAPING_CODE
-from .contexts import (
-    MadeContext,
-    execute_tool,
-    make_context,
-    make_context_with_files,
-    make_session,
-    make_vfs,
-    transactional,
-)
+from .contexts import execute_tool, make_context, make_context_with_files, make_session, make_vfs, transactional
 from .filesystem_contract import FilesystemContract
 from .ledger_contract import LedgerContract
-from .scripted import ScriptedAdapter, Turn, call, call_raw, say
+from .run_store_contract import RunStoreContract
+from .scripted import ScriptedAdapter, call, call_raw, say
+
+if TYPE_CHECKING:
+    from .divergences import Divergence
+    from .replays import ReplayResult, replay
+
+__getattr__: FindName = lazy_names(
+    __name__,
+    {".divergences": "Divergence", ".replays": "ReplayResult replay"},
+    former_names(
+        __name__,
+        {
+            "ESCAPES": "testing.code_escapes",
+            "ESCAPING_CODE": "testing.code_escapes",
+            "MadeContext": "testing.contexts",
+            "Turn": "testing.scripted",
+        },
+        stacklevel=3,
+    ),
+)
 
 __all__ = [
-    "ESCAPES",
-    "ESCAPING_CODE",
+    "Divergence",
     "EvalEscapes",
     "FakeClock",
     "FilesystemContract",
     "LedgerContract",
-    "MadeContext",
+    "ReplayResult",
+    "RunStoreContract",
     "ScriptedAdapter",
-    "Turn",
     "call",
     "call_raw",
     "execute_tool",
@@ -33,6 +47,7 @@ __all__ = [
     "make_context_with_files",
     "make_session",
     "make_vfs",
+    "replay",
     "say",
     "transactional",
 ]

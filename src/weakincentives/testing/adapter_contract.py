@@ -3,14 +3,16 @@
 A subclass tests an adapter. It makes one whose model plays a script, a scripted server behind a real client, say:
 
     class TestMyAdapter(AdapterContract):
-        def make(self, *turns: Turn, **options: Any) -> ProviderAdapter:
+        def make(self, *turns: Turn, **options: Any) -> Adapter:
             return MyAdapter(base_url=my_server_playing(turns), **options)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
@@ -20,8 +22,8 @@ from ..budget import Budget, TokenUsage
 from ..deadlines import Deadline
 from ..errors import PromptEvaluationError
 from ..filesystem import Filesystem, InMemoryFilesystem
-from ..loop.adapter import ProviderAdapter
-from ..loop.history import history_of
+from ..loop.adapter import Adapter
+from ..loop.response import history_of
 from ..prompt import (
     MarkdownSection,
     Prompt,
@@ -35,7 +37,7 @@ from ..prompt import (
     ToolInvoked,
     ToolResult,
 )
-from ..runtime.messages import AnswerMessage, History, ModelMessage, open_calls
+from ..runtime.messages import AnswerMessage, History, ModelMessage, UserMessage, open_calls
 from ..runtime.progress import CallFinished, CallStarted, ProgressEvent, TextDelta, TurnStarted
 from ..session import Session, append_all
 from .contexts import execute_tool
@@ -78,14 +80,28 @@ class Verdict:
     score: int = 3
 
 
+@contextmanager
+def _logged_errors(words: str) -> Generator[list[logging.LogRecord], None, None]:
+    """The errors with these words that WINK logs meanwhile."""
+    found: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: found.append(record) if words in record.getMessage() else None
+    logger = logging.getLogger("weakincentives")
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+
+
 class Workshop:
     """One prompt with its session and files: what a contract test looks at afterwards."""
 
     def __init__(self, output: Any = Any, *, long_result: int = 0) -> None:
-        self.session = Session()
-        self.files = InMemoryFilesystem({"a.txt": "alpha"})
-        self.started = Event()
-        self.go_on = Event()
+        self.session: Session = Session()
+        self.files: InMemoryFilesystem = InMemoryFilesystem({"a.txt": "alpha"})
+        self.started: Event = Event()
+        self.go_on: Event = Event()
         self._long = long_result
         writing = Tool[WriteParams, Note](name="write", description="Write a file.", handler=self._write)
         reading = Tool[ReadParams, str](
@@ -171,17 +187,17 @@ class AdapterContract:
 
     usage: ClassVar[TokenUsage] = TokenUsage(input=10, output=5, cached=2, reasoning=1)
 
-    def make(self, *turns: Turn, **options: Any) -> ProviderAdapter:
-        """An adapter whose model plays these turns, each for `usage`; the options are `ProviderAdapter`'s."""
+    def make(self, *turns: Turn, **options: Any) -> Adapter:
+        """An adapter whose model plays these turns, each for `usage`; the options are `Adapter`'s."""
         raise NotImplementedError
 
-    def finish(self, adapter: ProviderAdapter) -> None:
+    def finish(self, adapter: Adapter) -> None:
         """Check that the whole script was played, where that can be known."""
         check = getattr(adapter, "assert_complete", None)
         if check is not None:
             check()
 
-    def run(self, adapter: ProviderAdapter, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, adapter: Adapter, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and close the adapter's connections in the same event loop."""
 
         async def whole() -> T:
@@ -222,7 +238,7 @@ class AdapterContract:
         ("read", "succeeded"),
     ]
 
-    def check_script(self, shop: Workshop, response: Any, adapter: ProviderAdapter) -> None:
+    def check_script(self, shop: Workshop, response: Any, adapter: Adapter) -> None:
         """The end that the script has with every adapter."""
         assert response.text == "All is done."
         assert response.stop_reason == "end_turn"
@@ -239,7 +255,7 @@ class AdapterContract:
             "Internal error: no such shelf",
             "Unknown tool 'wipe'",
         ]
-        assert replies[2][1].endswith("Nothing was changed: 1 file and the note were restored.")
+        assert replies[2][1].endswith("Rolled back: 1 file and the Note state. Nothing was changed.")
         assert [is_error for _, _, is_error in replies] == [False] * 3 + [True] + [False] * 6
         assert len({call_id for call_id, _, _ in replies}) == 10
         assert_no_orphans(response.history)
@@ -293,13 +309,15 @@ class AdapterContract:
         assert finished[1].kept
 
     def test_a_broken_display_changes_nothing(self) -> None:
-        """What `on_event` raises is logged and has no effect."""
+        """What `on_event` raises is logged, as an error once, and has no effect."""
 
         def broken(event: ProgressEvent) -> None:  # noqa: ARG001 - the one signature
             raise RuntimeError("no screen")
 
         shop, adapter = Workshop(), self.make(*self.SCRIPT)
-        self.check_script(shop, adapter.evaluate(shop.prompt, shop.session, on_event=broken), adapter)
+        with _logged_errors("on_event raised") as errors:
+            self.check_script(shop, adapter.evaluate(shop.prompt, shop.session, on_event=broken), adapter)
+        assert len(errors) == 1
 
     # Ids.
 
@@ -449,6 +467,31 @@ class AdapterContract:
         assert error.phase == "response"
         assert "passed" in str(error) or "JSON" in str(error)
 
+    def test_a_refusal_to_give_a_typed_answer_ends_at_once(self) -> None:
+        """The model is not asked again for what it declined."""
+        shop = Workshop(Verdict)
+        adapter = self.make(say("I would rather not.", stop_reason="refusal"))
+        error = raises(PromptEvaluationError, adapter.evaluate, shop.prompt, shop.session)
+        assert isinstance(error, PromptEvaluationError)
+        self.check_refusal(error)
+        assert shop.session[PromptExecuted].count() == 1
+        self.finish(adapter)
+
+    def check_refusal(self, error: PromptEvaluationError) -> None:
+        """How the evaluation of a prompt ended that the model declined."""
+        assert error.phase == "response"
+        assert "declined to answer: I would rather not." in str(error)
+
+    def test_a_truncated_typed_answer_is_asked_for_in_fewer_words(self) -> None:
+        """The model learns that its answer was too long, not only that it is not JSON."""
+        shop = Workshop(Verdict)
+        adapter = self.make(say('{"passed": tr', stop_reason="max_tokens"), say('{"passed": true}'))
+        response = adapter.evaluate(shop.prompt, shop.session)
+        assert response.output == Verdict(True)
+        told = [message.text for message in response.history.messages if isinstance(message, UserMessage)]
+        assert "answer more briefly" in told[1]
+        self.finish(adapter)
+
     def test_a_conversation_goes_on(self) -> None:
         """A history, carried over as text, is continued."""
         shop = Workshop()
@@ -482,8 +525,15 @@ class AdapterContract:
         assert shop.notes == ["1"]
         assert "Dig with care." in response.history.messages[0].text  # pyright: ignore[reportAttributeAccessIssue]
         assert any(text.startswith("Opened: manual") for _, text, _ in answers(response.history))
-        assert len(shop.session[PromptRendered].all()) == 2
+        self.check_opened(shop)
         assert_no_orphans(response.history)
+
+    def check_opened(self, shop: Workshop) -> None:
+        """The prompt was rendered again, with the tools of the section that was opened."""
+        before, after = shop.session[PromptRendered].all()
+        assert "dig" not in before.tool_names
+        assert set(after.tool_names) > {"dig", "write"}
+        assert "Dig with care." in after.text
 
     def test_a_long_result_can_be_read_on(self) -> None:
         """Once a result was cut the model is offered the tool to read the rest."""
@@ -523,6 +573,3 @@ class AdapterContract:
         assert_no_orphans(third.history)
         assert len(shop.session[PromptExecuted].all()) == 1
         self.finish(adapter)
-
-
-__all__ = ["AdapterContract", "Workshop", "answers", "assert_no_orphans"]

@@ -44,6 +44,3 @@ class FakeClock:
     def set(self, now: datetime) -> None:
         """Change the wall time alone, as a clock adjustment does, also backwards."""
         self._now = now
-
-
-__all__ = ["FakeClock"]

@@ -88,7 +88,7 @@ def _host() -> Generator[_Host]:
 class EvalEscapes:
     """Each probe runs through the whole engine: nothing leaves, the host lives, the call ends in time with one reply.
 
-    `make()` gives the backend; what has a `close` is closed when the test is over.
+    `make()` gives the backend, which is closed when the test is over.
     """
 
     limits: ClassVar[EvalLimits] = EvalLimits(seconds=0.3, sleep=0.1, output=5000, file_bytes=1_000_000)
@@ -109,9 +109,7 @@ class EvalEscapes:
 
     def teardown_method(self) -> None:
         """Called by pytest after each test."""
-        close = getattr(self._backend, "close", None)
-        if close is not None:
-            close()
+        self._backend.close()
 
     def test_it_evaluates(self) -> None:
         """Values, inputs, printed text and files pass in and out: the probes do not fail for want of an evaluator."""
@@ -172,7 +170,7 @@ class EvalEscapes:
         self._probe("formats")
 
     def test_syntax(self) -> None:
-        """Source text that breaks parsers, and values that break whoever shows them, end like all others."""
+        """Source text that breaks parsers, and values that break code which shows them, end like all others."""
         self._probe("syntax")
 
     def _probe(self, kind: str) -> None:
@@ -217,6 +215,3 @@ class EvalEscapes:
         assert replies[0].outcome in {"succeeded", "failed"}, f"{replies[0].outcome} {replies[0].text}: {code[:200]}"
         host.check("", code[:200])
         return replies[0], fs
-
-
-__all__ = ["EvalEscapes"]

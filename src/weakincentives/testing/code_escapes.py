@@ -1,4 +1,4 @@
-"""Paths that try to leave a filesystem's root, or to confuse whoever reads them; every one must be refused."""
+"""Paths that try to leave a filesystem's root, or to confuse code that reads them; every one must be refused."""
 
 from __future__ import annotations
 
@@ -255,4 +255,4 @@ ESCAPING_CODE: Mapping[str, Sequence[str]] = {
     ),
 }
 """By what they attack. `@SECRET@` is a file of the host, `@FOLDER@` the folder it is in, `@VARIABLE@` a variable of its
-environment, `@PORT@` a port on which somebody listens. `EvalEscapes` tries each on a backend."""
+environment, `@PORT@` a port on which the test listens. `EvalEscapes` tries each on a backend."""

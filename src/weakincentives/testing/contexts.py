@@ -49,8 +49,7 @@ def make_context(
     if resources is not None:
         given = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources)
         registry = registry.merge(given)
-    made = MadeContext(session=make_session() if session is None else session, resources=registry, **fields)
-    return cast(MadeContext, made)
+    return MadeContext(session=make_session() if session is None else session, resources=registry, **fields)
 
 
 class MadeContext(ToolContext):
@@ -139,14 +138,3 @@ def transactional(tool: Tool[P, R]) -> Callable[..., ToolResult[Any]]:
         ).result
 
     return call
-
-
-__all__ = [
-    "MadeContext",
-    "execute_tool",
-    "make_context",
-    "make_context_with_files",
-    "make_session",
-    "make_vfs",
-    "transactional",
-]

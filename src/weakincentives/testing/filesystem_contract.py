@@ -24,11 +24,12 @@ from ..errors import (
     StaleCallError,
 )
 from ..fence import Fence
-from ..filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFilesystem
+from ..filesystem import FileChanges, Filesystem, InMemoryFilesystem
 from ..filesystem.protocol import fingerprint
+from ..filesystem.views import GuardedFilesystem
 from ..types import Snapshotable
 from .code_escapes import ESCAPES
-from .filesystem_savepoints import FilesystemSuite, Savepoints, raises, state
+from .filesystem_savepoints import FilesystemSuite, SavepointSuite, raises, state
 
 
 class _Files(FilesystemSuite):
@@ -50,7 +51,7 @@ class _Files(FilesystemSuite):
             assert fs.read_bytes("data.bin") == data
 
     def test_text_in_another_encoding_is_read_when_it_is_named(self) -> None:
-        """`read` takes the encoding; bytes that are no text in it, or no such encoding, raise `NotTextError`."""
+        """`read` takes the encoding; bytes that are not text in it, and an unknown encoding, raise `NotTextError`."""
         fs = self.filled()
         fs.write("latin.txt", "gr\u00fc\u00dfe".encode("latin-1"))
         assert fs.read("latin.txt", encoding="latin-1") == "gr\u00fc\u00dfe"
@@ -657,13 +658,10 @@ class _Views(FilesystemSuite):
         assert sub.glob("*") == ["b.txt", "e.txt"]
 
 
-class FilesystemContract(_Files, _Paths, _Searches, _Rollback, Savepoints, _Views):
+class FilesystemContract(_Files, _Paths, _Searches, _Rollback, SavepointSuite, _Views):
     """Subclass it with a `make()` that returns an empty, writable filesystem, and pytest runs the whole suite.
 
     `make()` is called once or more in each test; a filesystem with a `close` method is closed afterwards. Set
     `any_order = True` when snapshots may be restored in any order. Savepoints are tested where there is a `savepoint`
     method; set `owned_savepoints = False` when restoring one undoes what anybody wrote.
     """
-
-
-__all__ = ["FilesystemContract", "raises", "state"]

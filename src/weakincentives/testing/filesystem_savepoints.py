@@ -32,7 +32,7 @@ def raises(
 
 
 def state(fs: Filesystem) -> dict[str, tuple[object, ...]]:
-    """Everything that a rollback must bring back, by path: kind, mode, time and bytes."""
+    """Everything that a rollback must restore, by path: kind, mode, time and bytes."""
     found: dict[str, tuple[object, ...]] = {}
     for path in fs.glob("**"):
         stat = fs.stat(path)
@@ -48,7 +48,7 @@ class FilesystemSuite:
     """Whether snapshots may be restored in any order, and again after an older one was; else newest first."""
 
     owned_savepoints: ClassVar[bool] = True
-    """Whether restoring a savepoint undoes its owner's writes alone; else it restores everything, whoever wrote it."""
+    """Whether restoring a savepoint undoes its owner's writes alone; else it restores everything."""
 
     _made: list[Filesystem]
 
@@ -88,7 +88,7 @@ def open_call(around: Owner | None = None) -> Owner:
 
 @contextmanager
 def written_by(owner: Owner | None) -> Generator[None]:
-    """What is written inside belongs to that call; with None to nobody's."""
+    """What is written inside belongs to that call; with None to no call."""
     token = enter_owner(owner)
     try:
         yield
@@ -106,7 +106,7 @@ def _write_in_a_call(fs: Any, around: Owner, path: str) -> Any:
     return savepoint
 
 
-class Savepoints(FilesystemSuite):
+class SavepointSuite(FilesystemSuite):
     """A part of `FilesystemContract`. A filesystem without a `savepoint` method passes: its snapshots are used."""
 
     def _with_savepoints(self, *paths: str) -> Any:
@@ -115,7 +115,7 @@ class Savepoints(FilesystemSuite):
         return fs if hasattr(fs, "savepoint") else None
 
     def test_a_savepoint_undoes_what_its_owner_wrote(self) -> None:
-        """The owner's changes are undone, completely; a file that somebody else wrote meanwhile stays."""
+        """The owner's changes are undone, completely; a file that another call wrote meanwhile stays."""
         if (fs := self._with_savepoints("a.txt", "d/b.txt", "gone.txt")) is None:
             return
         before, call = state(fs), open_call()
@@ -179,7 +179,7 @@ class Savepoints(FilesystemSuite):
         assert state(fs) == before
 
     def test_a_write_that_would_stand_in_the_way_of_an_undo_is_refused(self) -> None:
-        """At, above and below what an open call changed, a write of somebody else raises and changes nothing."""
+        """At, above and below what an open call changed, a write of another call raises and changes nothing."""
         if (fs := self._with_savepoints("d/a.txt", "free.txt")) is None or not self.owned_savepoints:
             return
         before, call, other = state(fs), open_call(), open_call()

@@ -23,15 +23,15 @@ from ..runtime.ledger import (
     Claim,
     Claimed,
     Conflict,
-    Doubt,
     EffectId,
     Ledger,
     LedgerEntry,
     Replay,
     StoredResult,
     ToolEffect,
+    UnknownOutcome,
 )
-from ..runtime.ledger.effects import pack, unpack
+from ..runtime.ledger.effects import load_result, store_result
 from .clock import FakeClock
 
 LEASE = 0.25
@@ -49,7 +49,7 @@ class Receipt:
 
 def done(message: str = "Done.", value: Any = None) -> StoredResult:
     """A result as ledgers take it."""
-    return pack(ToolResult(message, value), type(value))
+    return store_result(ToolResult(message, value), type(value))
 
 
 class LedgerContract:
@@ -157,10 +157,10 @@ class LedgerContract:
         self.ledger.finish(KEY, self.claimed(), done("OK", Receipt(7, ("a", "b"))), None)
         found = self.claim()
         assert isinstance(found, Replay)
-        assert unpack(found.effect.stored, Receipt) == ToolResult("OK", Receipt(7, ("a", "b")))
+        assert load_result(found.effect.stored, Receipt) == ToolResult("OK", Receipt(7, ("a", "b")))
 
     def test_any_text_comes_back(self) -> None:
-        """Also what is no plain ASCII; NUL, which databases refuse, only as a sign for it."""
+        """Also what is not ASCII; NUL, which databases refuse, only as a sign for it."""
         text = "\u00e9\u4e2d\U0001f600 \"quoted\" 'single' %s :name {brace} \\ \n"
         self.ledger.finish(EffectId(f"shop:{text[:-1]}"), self.claimed(EffectId(f"shop:{text[:-1]}")), done(text), None)
         effect = self.ledger.lookup(f"shop:{text[:-1]}")
@@ -184,16 +184,16 @@ class LedgerContract:
         assert self.ledger.doubt(KEY, token, "it raised")
         for _ in range(2):
             found = self.claim()
-            assert isinstance(found, Doubt)
+            assert isinstance(found, UnknownOutcome)
             assert (found.entry.state, found.entry.why, found.entry.token) == ("unknown", "it raised", token)
             self.pass_time(LEASE * 2)
 
     def test_a_lease_that_ran_out_leaves_doubt(self) -> None:
-        """Nobody knows how far the call came, so nobody repeats it."""
+        """How far the call came is unknown, so it is not repeated."""
         self.claimed(lease=LEASE)
         self.pass_time(LEASE * 1.5)
         found = self.claim()
-        assert isinstance(found, Doubt)
+        assert isinstance(found, UnknownOutcome)
         assert "ended or was paused" in found.entry.why
         assert self.entry().state == "unknown"
 
@@ -246,7 +246,7 @@ class LedgerContract:
         assert isinstance(self.claim(), Busy)
 
     def test_a_beat_with_an_old_token_is_refused(self) -> None:
-        """Whether the row is gone, in doubt, somebody else's or done."""
+        """Whether the row is gone, in doubt, taken over or done."""
         token = self.claimed()
         self._refused(lambda: self.ledger.extend(KEY, token + 1, 1.0))
         self.ledger.doubt(KEY, token, "?")
@@ -254,7 +254,7 @@ class LedgerContract:
         self.ledger.forget(KEY, token)
         self._refused(lambda: self.ledger.extend(KEY, token, 1.0))
 
-    def test_taking_over_makes_the_old_token_worthless(self) -> None:
+    def test_taking_over_revokes_the_old_token(self) -> None:
         """A zombie that wakes up records nothing, forgets nothing and casts no doubt."""
         old = self.claimed()
         self.ledger.doubt(KEY, old, "?")
@@ -279,10 +279,10 @@ class LedgerContract:
         self.ledger.take_over(KEY, token, LEASE)
         assert isinstance(self.claim(), Busy)
         self.pass_time(LEASE * 1.5)
-        assert isinstance(self.claim(), Doubt)
+        assert isinstance(self.claim(), UnknownOutcome)
 
     def test_only_doubt_can_be_taken_over_and_only_once(self) -> None:
-        """Not a running call, not a finished one, not one that somebody else took."""
+        """Not a running call, not a finished one, not one that was taken over."""
         token = self.claimed()
         assert self.ledger.take_over(KEY, token, 1.0) is None
         self.ledger.doubt(KEY, token, "?")
@@ -295,10 +295,10 @@ class LedgerContract:
         assert self.ledger.take_over(EffectId("nothing"), 1, 1.0) is None
 
     def test_the_holder_of_the_token_may_end_a_doubt(self) -> None:
-        """It was slow, not dead: as long as nobody took over, it knows what happened."""
+        """It was slow, not dead: as long as it was not taken over, it knows what happened."""
         token = self.claimed(lease=LEASE)
         self.pass_time(LEASE * 1.5)
-        assert isinstance(self.claim(), Doubt)
+        assert isinstance(self.claim(), UnknownOutcome)
         self.ledger.finish(KEY, token, done("late"), None)
         assert self._message() == "late"
 
@@ -317,7 +317,7 @@ class LedgerContract:
         assert isinstance(self.claim(), Replay)
 
     def test_a_row_that_is_gone_cannot_be_ended(self) -> None:
-        """Nothing is written for a token that nobody gave."""
+        """Nothing is written for a token that was never given."""
         self._refused(lambda: self.ledger.finish(KEY, 1, done(), None))
         assert not self.ledger.forget(KEY, 1)
         assert not self.ledger.doubt(KEY, 1, "?")
@@ -356,7 +356,7 @@ class LedgerContract:
         assert self.ledger.lookup(KEY.key) is None
 
     def test_a_ttl_beyond_the_calendar_is_for_ever(self) -> None:
-        """Whoever records it: the engine, an operator, a program."""
+        """Whatever records it: the engine, an operator, a program."""
         effect = self.ledger.finish(KEY, self.claimed(), done(), timedelta.max)
         assert effect.expires_at is None
         assert isinstance(self.claim(), Replay)
@@ -502,7 +502,7 @@ class LedgerContract:
     # Operators.
 
     def test_a_doubt_can_be_settled_as_done(self) -> None:
-        """The next call is answered with what the operator says, and the old token is worthless."""
+        """The next call is answered with what the operator says, and the old token is revoked."""
         token = self.claimed()
         self.ledger.doubt(KEY, token, "?")
         assert self.other().resolve(KEY, ToolResult.ok({"id": 7}, message="It did happen."))
@@ -512,7 +512,7 @@ class LedgerContract:
         self._refused(lambda: self.ledger.finish(KEY, token, done("zombie"), None))
 
     def test_a_doubt_can_be_settled_as_absent(self) -> None:
-        """Then the call may run, and the old token is worthless."""
+        """Then the call may run, and the old token is revoked."""
         token = self.claimed()
         self.ledger.doubt(KEY, token, "?")
         assert self.ledger.resolve(KEY, None)
@@ -598,6 +598,3 @@ def _raised(expected: type[BaseException], step: Callable[[], object]) -> BaseEx
     except expected as error:
         return error
     raise AssertionError(f"{expected.__name__} was not raised")
-
-
-__all__ = ["LedgerContract"]

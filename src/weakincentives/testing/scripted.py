@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any, Unpack, cast
 
 from ..budget import TokenUsage
-from ..loop.adapter import LoopOptions, ProviderAdapter
+from ..interrupts import Lock
+from ..loop.adapter import AdapterKeywords, TurnAdapter
 from ..loop.request import ModelRequest, ModelTurn, StopReason
 from ..runtime.messages import CallMessage
 from ..serde import dump_json
@@ -66,7 +66,7 @@ Turn = Part | Sequence[Part] | BaseException | Callable[[ModelRequest], Any]
 gives one of these. `SCRIPT: list[Turn] = [...]` types a script that holds more than single parts."""
 
 
-class ScriptedAdapter(ProviderAdapter):
+class ScriptedAdapter(TurnAdapter):
     r"""Plays its turns one after another, whatever it is asked, and remembers what it was asked.
 
     Asking it once more than it has turns raises AssertionError. It is one script: evaluations that share it take turns.
@@ -87,7 +87,7 @@ class ScriptedAdapter(ProviderAdapter):
     '## 1. Task\n\nSay hello.'
     """
 
-    def __init__(self, *turns: Turn, usage: TokenUsage | None = None, **options: Unpack[LoopOptions]) -> None:
+    def __init__(self, *turns: Turn, usage: TokenUsage | None = None, **options: Unpack[AdapterKeywords]) -> None:
         super().__init__(**options)
         self._turns = turns
         self._usage = usage or TokenUsage()
@@ -96,7 +96,7 @@ class ScriptedAdapter(ProviderAdapter):
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return "scripted"
 
     def ask(self, request: ModelRequest) -> ModelTurn:
@@ -105,7 +105,7 @@ class ScriptedAdapter(ProviderAdapter):
             number = len(self.requests)
             self.requests.append(request)
         if number >= len(self._turns):
-            raise AssertionError(f"The script has {len(self._turns)} turns, but the model was asked once more.")
+            raise AssertionError(f"The script ends after turn {len(self._turns)}, but the model was asked once more.")
         return self._play(self._turns[number], number, request)
 
     async def aask(self, request: ModelRequest) -> ModelTurn:
@@ -146,6 +146,3 @@ class ScriptedAdapter(ProviderAdapter):
 def _message(part: Call, number: int, position: int) -> CallMessage:
     made = f"call_{number + 1}" if position == 0 else f"call_{number + 1}_{position + 1}"
     return CallMessage(made if part.id is None else part.id, part.name, part.arguments)
-
-
-__all__ = ["Call", "Part", "Say", "ScriptedAdapter", "Turn", "call", "call_raw", "say"]

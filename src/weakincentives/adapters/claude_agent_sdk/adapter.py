@@ -6,36 +6,31 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
-from ...budget import Budget, BudgetTracker
-from ...deadlines import Deadline
 from ...event_loop import run_to_end
-from ...loop.adapter import LoopOptions, ProviderAdapter
-from ...loop.evaluation import new_key
-from ...loop.limits import Limits
-from ...loop.request import ModelRequest, ModelTurn
+from ...loop.adapter import Adapter, AdapterKeywords, aopen_record, record_of
 from ...loop.response import PromptResponse
 from ...prompt.prompt import Prompt
-from ...run_context import Heartbeat, RunContext
 from ...runtime.call import ToolReply
-from ...runtime.messages import History, Message
-from ...runtime.progress import OnEvent
+from ...runtime.options import RunKeywords, RunOptions
 from ...session import Session
 from ..sdk_errors import load
-from .driver import Conversation, Given
+from .driver import ClaudeDriver
 from .native import check_native_tools
+from .recorded import NOT_RESUMABLE, DrivenRecord
 
 _LONGEST_TIMER = 2**31 - 1
 
 OutputT = TypeVar("OutputT")
 
 
-class ClaudeAgentSDKAdapter(ProviderAdapter):
+class ClaudeAgentSDKAdapter(Adapter):
     """Evaluates prompts with Claude Code, through its Agent SDK. One process of it for each evaluation.
 
     The prompt's tools are served to it in this process and run through the engine like anywhere else. Of Claude Code's
     own tools only those named in `native_tools` are there; each is asked for, undone and recorded like a call of ours.
     Retrying and the history of the conversation within an evaluation are Claude Code's; everything else that
-    `ProviderAdapter.evaluate` says holds. There is no manual mode.
+    `Adapter.evaluate` says holds. There is no manual mode, and no `ask`. A run that is on record (`record=`) is never
+    gone on with: `NotResumableError` for one that was interrupted; one that has ended gives its recorded answer.
 
     Args:
         model: Claude Code's name for a model; None for its default.
@@ -63,101 +58,70 @@ class ClaudeAgentSDKAdapter(ProviderAdapter):
         env: Mapping[str, str] | None = None,
         cli_path: str | os.PathLike[str] | None = None,
         extra: Mapping[str, Any] | None = None,
-        **options: Unpack[LoopOptions],
+        **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
         if self.settings.manual:
             raise ValueError("ClaudeAgentSDKAdapter has no manual mode: Claude Code runs the loop. Leave manual= out.")
         check_native_tools(native_tools)
-        self.sdk = load("claude_agent_sdk", "claude-agent-sdk")
-        self.mcp = load("mcp.server.lowlevel", "claude-agent-sdk")
-        self.mcp_types = load("mcp_types", "claude-agent-sdk")
+        self.sdk: Any = load("claude_agent_sdk", "claude-agent-sdk")
+        self.mcp: Any = load("mcp.server.lowlevel", "claude-agent-sdk")
+        self.mcp_types: Any = load("mcp_types", "claude-agent-sdk")
         self.model = model
-        self.native_tools = tuple(native_tools)
-        self.cwd = None if cwd is None else os.fspath(cwd)
-        self.env = {
+        self.native_tools: tuple[str, ...] = tuple(native_tools)
+        self.cwd: str | None = None if cwd is None else os.fspath(cwd)
+        self.env: dict[str, str] = {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "API_TIMEOUT_MS": str(_milliseconds(self.settings.request_timeout)),
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a command that takes too long would go on in the background
             "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",  # a "@path" in the prompt would be read, wherever it is
             **(env or {}),
         }
-        self.cli_path = None if cli_path is None else os.fspath(cli_path)
-        self.extra = dict(extra or {})
+        self.cli_path: str | None = None if cli_path is None else os.fspath(cli_path)
+        self.extra: dict[str, Any] = dict(extra or {})
 
     @property
     def name(self) -> str:
-        """How events and errors call it."""
+        """The name used in events and error messages."""
         return "claude_agent_sdk"
-
-    def ask(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - there is nothing to do with it
-        """TypeError: Claude Code runs the loop itself, so there is no single request to send."""
-        raise TypeError("ClaudeAgentSDKAdapter cannot be asked for one turn; call evaluate().")
 
     def evaluate(
         self,
         prompt: Prompt[OutputT],
         session: Session,
         *,
-        deadline: Deadline | None = None,
-        budget: Budget | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        effect_ledger: Any = None,
-        heartbeat: Heartbeat | None = None,
-        run_context: RunContext | None = None,
-        on_event: OnEvent | None = None,
-        history: History | Sequence[Message] | None = None,
         tool_results: Iterable[ToolReply] | None = None,
+        **options: Unpack[RunKeywords],
     ) -> PromptResponse[OutputT]:
-        """See `ProviderAdapter.evaluate`; an earlier `history` is told to Claude Code as text."""
-        return run_to_end(
-            self.aevaluate(
-                prompt,
-                session,
-                deadline=deadline,
-                budget=budget,
-                budget_tracker=budget_tracker,
-                effect_ledger=effect_ledger,
-                heartbeat=heartbeat,
-                run_context=run_context,
-                on_event=on_event,
-                history=history,
-                tool_results=tool_results,
-            )
-        )
+        """See `Adapter.evaluate`; an earlier `history` is told to Claude Code as text."""
+        return run_to_end(self._evaluate(prompt, session, self._run_options("evaluate", options), tool_results))
 
     async def aevaluate(
         self,
         prompt: Prompt[OutputT],
         session: Session,
         *,
-        deadline: Deadline | None = None,
-        budget: Budget | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        effect_ledger: Any = None,
-        heartbeat: Heartbeat | None = None,
-        run_context: RunContext | None = None,
-        on_event: OnEvent | None = None,
-        history: History | Sequence[Message] | None = None,
         tool_results: Iterable[ToolReply] | None = None,
+        **options: Unpack[RunKeywords],
     ) -> PromptResponse[OutputT]:
         """Like `evaluate`, for async code. Cancelling it ends Claude Code, then undoes what was under way."""
+        return await self._evaluate(prompt, session, self._run_options("aevaluate", options), tool_results)
+
+    async def _evaluate(
+        self, prompt: Prompt[OutputT], session: Session, options: RunOptions, tool_results: object
+    ) -> PromptResponse[OutputT]:
         if tool_results is not None:
             raise ValueError("tool_results= belongs to manual mode, which ClaudeAgentSDKAdapter does not have.")
-        given = Given(
-            limits=Limits(new_key(prompt.name), deadline, budget, budget_tracker),
-            history=history if isinstance(history, History) else History(tuple(history or ())),
-            effect_ledger=effect_ledger,
-            heartbeat=heartbeat,
-            run_context=run_context,
-            on_event=on_event,
-        )
-        return await Conversation(self, prompt, session, given).run()
+        record = record_of(options)
+        if record is None:
+            return await ClaudeDriver(self, prompt, session, options.started()).run()
+        driven = DrivenRecord(await aopen_record(record, prompt, session, not_resumable=NOT_RESUMABLE))
+        try:
+            return await ClaudeDriver(self, prompt, session, options.started(), driven).run()
+        finally:
+            driven.release()
 
 
 def _milliseconds(seconds: float) -> int:
     """As Claude Code takes them: 0 would mean its default, and what its timers cannot hold would mean at once."""
     return min(max(1, int(seconds * 1000)), _LONGEST_TIMER)
-
-
-__all__ = ["ClaudeAgentSDKAdapter"]

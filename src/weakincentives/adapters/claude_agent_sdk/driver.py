@@ -10,37 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import Future
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, cast, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from ...budget import TokenUsage
-from ...errors import ParseError, PromptEvaluationError, RollbackError, VisibilityExpansionRequired, WinkError
-from ...filesystem import Filesystem, HostFilesystem
-from ...loop.history import remember
-from ...loop.limits import Limits, LoopSettings
-from ...loop.request import StopReason, ToolSpec, tool_spec
+from ...errors import ParseError, PromptEvaluationError, RecordError, RollbackError, WinkError
+from ...loop.request import StopReason
 from ...loop.response import PromptResponse
-from ...loop.steps import AWAITING_MODE
+from ...loop.settings import AdapterSettings
+from ...loop.state import EvaluationState, Repair
 from ...prompt.events import ToolInvoked
 from ...prompt.prompt import Prompt
-from ...prompt.tool import Tool
-from ...prompt.tool_metadata import ToolAnnotations
-from ...prompt.visibility import set_visibility
-from ...results import ToolResult
-from ...run_context import Heartbeat, RunContext
 from ...runtime.call import ToolCall, ToolReply
-from ...runtime.executor import ToolExecutor
-from ...runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, Transcript, UserMessage
-from ...runtime.progress import CallStarted, OnEvent, SectionsOpened, TextDelta, TurnStarted
+from ...runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
+from ...runtime.options import StartedOptions
+from ...runtime.progress import TextDelta
 from ...runtime.redaction import ended_text, redact, text_of
-from ...runtime.truncation import READ_TOOL, ReadToolResult, ResultPart
+from ...runtime.tracker import PendingToolTracker
 from ...session import Session
+from ...waiting import AWAITING
 from ..sdk_adapter import anthropic_usage
-from .events import Patience, Telling
-from .native import NativeHooks, changes_files, tracker_of
+from .native import NativeHooks, working_directory
 from .processes import Processes, adapter_cli
+from .recorded import DrivenRecord
 from .served import PREFIX, SERVER, ServedTools
 
 OutputT = TypeVar("OutputT")
@@ -49,119 +43,113 @@ _GRACE = 1.0
 """Seconds a call gets to end by itself once the evaluation is over; its own deadline is the same moment."""
 _MARGIN = 5.0
 """Seconds beyond `request_timeout`, so that Claude Code, which keeps it too, can say itself what went wrong."""
-_ENDING = "This call was not run, because the evaluation is ending."
 _SHELL_PREFIX = "CLAUDE_CODE_SHELL_PREFIX"
 _STOP_REASONS: dict[str | None, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 
 
-_READ_ON = Tool[ReadToolResult, ResultPart](
-    name=READ_TOOL,
-    description="Read on in a tool result that was cut because it was too long.",
-    handler=None,
-    annotations=ToolAnnotations(read_only=True, destructive=False),
-)
-"""As the engine offers it once something was cut, which is too late for Claude Code to hear of it."""
-
-
-class Given(NamedTuple):
-    """What one evaluation was given beside prompt and session; see `ProviderAdapter.evaluate`."""
-
-    limits: Limits
-    history: History
-    effect_ledger: Any
-    heartbeat: Heartbeat | None
-    run_context: RunContext | None
-    on_event: OnEvent | None
-
-
 @final
-class Conversation(Generic[OutputT]):
+class ClaudeDriver(Generic[OutputT]):
     """One evaluation under way; `run` once."""
 
-    def __init__(self, adapter: Any, prompt: Prompt[OutputT], session: Session, given: Given) -> None:
+    def __init__(
+        self,
+        adapter: Any,
+        prompt: Prompt[OutputT],
+        session: Session,
+        options: StartedOptions,
+        record: DrivenRecord | None = None,
+    ) -> None:
+        self._record = record
         self._adapter = adapter
-        self._settings: LoopSettings = adapter.settings
+        self._settings: AdapterSettings = adapter.settings
         self._prompt = prompt
         self._session = session
-        self._given = given
-        self._limits = given.limits
-        self._cwd = _working_directory(adapter, prompt)
-        self._transcript = Transcript(given.history.messages)
-        self._usage = TokenUsage()
+        self._cwd = working_directory(adapter.native_tools, prompt, adapter.cwd)
         self._spent_in_turn: dict[int, TokenUsage] = {}  # since the last result, which has the exact sum
-        self._turns = self._expansions = self._parse_failures = 0
-        self._correction = ""
-        self._ended: BaseException | None = None
         self._over = False
         self._message_id: str | None = None
         self._text = ""
         self._calls: list[CallMessage] = []
-        self._newest_read: Future[None] | None = None
         self._streamed = False
         self._recorded_before = session[ToolInvoked].count()
-        self._patience = Patience(self._settings.request_timeout + _MARGIN)
-        self._telling = Telling(prompt, session, adapter.name, given.run_context, given.on_event)
-        prompt.install(session)
-        rendered = prompt.render(session=session)
-        self._executor = ToolExecutor(
+        self._under_way: set[str] = set()
+        self._answer_timer: asyncio.Timeout | None = None
+        self._seconds = self._settings.request_timeout + _MARGIN
+        self._state = EvaluationState(adapter, prompt, session, options.replace(recorder=record))
+        self._executor = self._state.executor
+        self._transcript = self._state.transcript
+        self._limits = self._state.limits
+        self._events = self._state.events
+        self._tracker = PendingToolTracker(
+            session,
+            prompt.resources,
+            prompt.template.policies,  # and no others, since native tools belong to no section
             prompt=prompt,
-            session=session,
+            deadline=options.deadline,
+            budget_tracker=options.budget_tracker,
+            run_context=options.run_context,
             adapter=adapter,
-            deadline=self._limits.deadline,
-            budget_tracker=self._limits.tracker,
-            heartbeat=given.heartbeat,
-            run_context=given.run_context,
-            rendered_prompt=rendered,
-            hide_errors=self._settings.hide_errors,
-            effect_ledger=given.effect_ledger,
+            recorder=record,
         )
-        self._tracker = tracker_of(
-            prompt,
-            session=session,
-            deadline=self._limits.deadline,
-            budget_tracker=self._limits.tracker,
-            run_context=given.run_context,
-            adapter=adapter,
+        self._served = ServedTools(
+            adapter.mcp,
+            adapter.mcp_types,
+            self._state,
+            heard=self._write_turn_of,
+            started=self._call_started,
+            ended=self._call_ended,
+            is_over=self._is_over,
         )
-        self._served = ServedTools(adapter.mcp, adapter.mcp_types, self._specs, self._execute)
-        self._rendered_text: str = rendered.text
-        self._earlier = History()
 
-    async def _begin(self) -> None:
-        """Answer the calls that the history left open, by what is known of them; then say the prompt."""
-        for open_call in self._transcript.open_calls():
-            call = ToolCall(open_call.id, open_call.name, open_call.arguments)
-            recalled = await AWAITING_MODE.recall(self._executor, call)
-            reply = self._executor.answer_open(call, recalled=recalled)
-            self._transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
-        self._earlier = self._transcript.history()
-        self._transcript.set_prompt(self._rendered_text)
-        self._telling.rendered(self._rendered_text, tuple(tool.name for tool in self._executor.tools))
+    async def _recall(self, call: ToolCall) -> ToolReply | None:
+        return await AWAITING.call(lambda: self._executor.recall(call))
 
     async def run(self) -> PromptResponse[OutputT]:
         """Until the final answer."""
-        timer = asyncio.timeout(self._limits.seconds())
+        timer = asyncio.timeout(None)
         try:
-            await self._begin()
+            await self._state.begin(self._recall)
+            if self._record is not None and self._record.is_over:
+                response = self._record.serve(self._state)
+                self._state.finished(response)
+                return response
             self._limits.check(self._prompt.name)
             await self._executor.__aenter__()
-            self._limits.count_in(self._executor.budget_tracker)
+            self._state.entered()
+            if self._record is not None:
+                await self._record.watch_files(self._executor)
+            timer = asyncio.timeout(self._limits.seconds())  # a tracker among the resources may have one
             async with timer:
                 response = await self._converse()
         except BaseException as error:
-            late = isinstance(error, TimeoutError) and timer.expired()
-            raised = self._as_ours(error, late=late)
+            raised = self._as_ours(error, late=timer.expired())
+            # The timer and a message that comes too late both notice the deadline, and either may be first.
+            late = timer.expired() or self._limits.seconds() == 0
+            is_deadline = late and isinstance(raised, PromptEvaluationError) and raised.phase == "deadline"
+            if self._record is not None and isinstance(raised, Exception):
+                self._record.ending()
+            elif self._record is not None:
+                self._record.stop()  # as everywhere, a run that was interrupted has no end
             try:
-                await self._end("deadline" if late else "cancelled", ended_text(raised))
-            except RollbackError as failure:  # nothing can be promised any more, which matters most
+                await self._end("deadline" if is_deadline else "cancelled", ended_text(raised))
+                if self._record is not None:
+                    await self._record.failed(raised, self._spent())
+            except (RollbackError, RecordError) as failure:  # nothing can be promised any more, which matters most
                 raised = failure
-            remember(raised, self._transcript.history())
-            self._telling.executed(None, None, "error", self._usage)
+            self._state.failed(raised)
             if raised is error:
                 raise
             raise raised from error
-        await self._end("cancelled", "The evaluation ended: The conversation is over.")
-        self._telling.executed(response.text, response.output, response.stop_reason, self._usage)
+        try:
+            if self._record is not None:
+                self._record.ending()
+            await self._end("cancelled", "The evaluation ended: The conversation is over.")
+            if self._record is not None:
+                await self._record.finished(response)
+        except BaseException as error:
+            self._state.failed(error)
+            raise
+        self._state.finished(response)
         return response
 
     async def _converse(self) -> PromptResponse[OutputT]:
@@ -172,10 +160,10 @@ class Conversation(Generic[OutputT]):
                 try:
                     await client.query(self._first_words())
                     while True:
-                        response = self._finish(await self._listen(client))
-                        if response is not None:
-                            return response
-                        await client.query(self._correction)
+                        answer = self._finish(await self._listen(client))
+                        if not isinstance(answer, Repair):
+                            return answer
+                        await client.query(answer.text)
                 except BaseException:
                     # Asked to end it would go on with its turn, and with the next: it must be told to stop.
                     self._over = True
@@ -187,9 +175,10 @@ class Conversation(Generic[OutputT]):
         adapter, settings = self._adapter, self._settings
         hooks = NativeHooks(
             self._tracker,
+            heard=self._write_turn_of,
             started=self._call_started,
-            ended=self._native_ended,
-            failed=self._fail,
+            ended=self._call_ended,
+            failed=self._state.fail,
             is_over=self._is_over,
             root=Path(self._cwd or ".").resolve(),
             processes=processes,
@@ -202,14 +191,14 @@ class Conversation(Generic[OutputT]):
                 **adapter.extra,
                 "model": adapter.model,
                 "tools": list(adapter.native_tools),
-                "allowed_tools": [f"{PREFIX}{tool.name}" for tool in self._prompt_tools()] + list(adapter.native_tools),
+                "allowed_tools": [f"{PREFIX}{tool.name}" for tool in self._served.tools()] + list(adapter.native_tools),
                 "mcp_servers": {SERVER: {"type": "sdk", "name": SERVER, "instance": self._served.server}},
                 "strict_mcp_config": True,
                 "max_turns": settings.max_turns,
                 "cwd": self._cwd,
                 "env": self._environment(processes),
                 "cli_path": processes.cli_path,
-                "include_partial_messages": self._telling.listened_to,
+                "include_partial_messages": self._events.on_event is not None,
                 "hooks": hooks.matchers(adapter.sdk),
             }
         )
@@ -221,72 +210,105 @@ class Conversation(Generic[OutputT]):
         return env
 
     def _first_words(self) -> str:
-        earlier = _as_text(self._earlier)
-        return f"{earlier}\n\n{self._rendered_text}" if earlier else self._rendered_text
+        *earlier, prompt = self._transcript.history().messages
+        text = self._state.rendered.text
+        assert prompt == UserMessage(text)
+        return f"{_as_text(earlier)}\n\n{text}" if earlier else text
 
     # Listening.
 
     async def _listen(self, client: Any) -> Any:
-        """Take its messages up to the result of this question."""
+        """Take its messages up to the result of this question. Each answer of the model has its time."""
+        timer = asyncio.timeout(None)
         try:
-            async with self._patience:
+            async with timer:
+                self._answer_timer = timer
+                self._renew()
                 return await self._listen_on(client)
         except TimeoutError:
-            if not self._patience.is_over:
+            if not timer.expired():
                 raise
-            raise self._error(
+            raise self._state.error(
                 f"There was no whole answer within {self._settings.request_timeout:g} s, attempts of Claude Code's own "
                 "included. Raise request_timeout= of the adapter.",
                 "request",
             ) from None
+        finally:
+            self._answer_timer = None
+
+    def _renew(self) -> None:
+        """Something whole came: the time for the next begins, unless calls are under way, whose own limits hold."""
+        timer = self._answer_timer
+        if timer is not None and not timer.expired():
+            now = asyncio.get_running_loop().time()
+            timer.reschedule(None if self._under_way else now + self._seconds)
 
     async def _listen_on(self, client: Any) -> Any:
         sdk = self._adapter.sdk
         async for message in client.receive_response():
             if not isinstance(message, sdk.StreamEvent):  # a piece of an answer that may never end
-                self._patience.renew()
-            if self._given.heartbeat is not None:
-                self._given.heartbeat.beat()
+                self._renew()
+            if self._state.heartbeat is not None:
+                self._state.heartbeat.beat()
             if isinstance(message, sdk.AssistantMessage):
                 self._model_spoke(message)
             elif isinstance(message, sdk.UserMessage):
+                await self._write_heard()  # also of a call that Claude Code answered by itself
                 self._calls_answered(message)
             elif isinstance(message, sdk.StreamEvent):
                 self._streaming(message.event)
-            if self._ended is not None:
-                raise self._ended
+            if self._state.failure is not None:
+                raise self._state.failure
             self._limits.check(self._prompt.name)
             if isinstance(message, sdk.ResultMessage):
+                await self._write_heard()
                 self._flush()
                 return message
-        raise self._error("Claude Code ended without a result.", "response")
+        raise self._state.error("Claude Code ended without a result.", "response")
 
     def _model_spoke(self, message: Any) -> None:
         """One turn comes in several messages, one for each of its blocks."""
         if message.parent_tool_use_id is not None:
             return
+        record = None if message.error else self._record  # Claude Code's own words about a request that failed
         if message.message_id is None or message.message_id != self._message_id:
             self._flush()
             self._message_id = message.message_id
-            self._turns += 1
-            self._telling.progress(TurnStarted(self._turns))
-        self._spent_in_turn[self._turns] = anthropic_usage(message.usage)
-        self._limits.spent(sum(self._spent_in_turn.values(), self._usage))
+            self._state.begin_turn()
+            if record is not None:
+                record.hear_turn()
+        self._spent_in_turn[self._state.turns] = anthropic_usage(message.usage)
+        self._limits.spent(self._spent())
         sdk = self._adapter.sdk
         for block in message.content:
             if isinstance(block, sdk.TextBlock):
                 self._text += block.text
+                if record is not None:
+                    record.hear(block.text)
                 if not self._streamed:
-                    self._telling.progress(TextDelta(block.text))
+                    self._events.tell(TextDelta(block.text))
             elif isinstance(block, sdk.ToolUseBlock):
                 name = block.name.removeprefix(PREFIX)
                 self._calls.append(CallMessage(block.id, name, json.dumps(block.input, ensure_ascii=False)))
+                if record is not None:
+                    record.hear("", self._calls[-1])
         if len(self._calls) > self._settings.max_calls_per_turn:
-            raise self._error(
+            raise self._state.error(
                 f"The model made more than {self._settings.max_calls_per_turn} calls in one turn. "
                 "Raise max_calls_per_turn= of the adapter.",
                 "response",
             )
+
+    def _spent(self) -> TokenUsage:
+        return sum(self._spent_in_turn.values(), self._state.usage)
+
+    async def _write_heard(self) -> None:
+        if self._record is not None:
+            await self._record.write_heard(self._executor)
+
+    async def _write_turn_of(self, call_id: str) -> None:
+        if self._record is not None:
+            await self._record.write_turn_of(call_id, self._executor)
 
     def _streaming(self, event: dict[str, Any]) -> None:
         if event.get("type") == "message_start":
@@ -294,7 +316,7 @@ class Conversation(Generic[OutputT]):
         delta: dict[str, Any] = event.get("delta") or {}
         if delta.get("type") == "text_delta" and delta.get("text"):
             self._streamed = True
-            self._telling.progress(TextDelta(delta["text"]))
+            self._events.tell(TextDelta(delta["text"]))
 
     def _flush(self) -> None:
         if self._text or self._calls:
@@ -320,7 +342,7 @@ class Conversation(Generic[OutputT]):
         for known in self._transcript.open_calls():
             if known.id == call_id:
                 call = ToolCall(known.id, known.name, known.arguments)
-                self._call_started(known.id, known.name, known.arguments)
+                self._call_started(call)
                 if known.name in self._adapter.native_tools:
                     given = json.loads(known.arguments)
                     self._tracker.refuse(tool_use_id=call_id, tool_name=known.name, text=text, arguments=given)
@@ -328,8 +350,8 @@ class Conversation(Generic[OutputT]):
                     self._executor.decline(call, text)
                 else:
                     self._executor.execute(call)  # nothing runs: the engine says what is wrong with it
-                self._patience.resume(call_id)
-                self._telling.call_finished(call_id, text)
+                self._resume(call_id)
+                self._events.call_finished(call_id, text)
 
     def _could_run(self, call: CallMessage) -> bool:
         for tool in self._executor.tools:
@@ -347,175 +369,62 @@ class Conversation(Generic[OutputT]):
 
     # Calls.
 
-    def _prompt_tools(self) -> tuple[Any, ...]:
-        """All tools that may come to be offered: Claude Code is told once; what is not open yet is refused."""
-        known = {tool.name: tool for section in self._prompt.sections for tool in _tools_below(section)}
-        known.setdefault(READ_TOOL, _READ_ON)
-        return tuple({**known, **{tool.name: tool for tool in self._executor.tools}}.values())
-
-    def _specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(map(tool_spec, self._prompt_tools()))
-
-    async def _execute(self, call: ToolCall) -> ToolReply:
-        if not self._only_reads(call):
-            return await self._execute_one(call, None)
-        # Claude Code overlaps these. They are recorded and told in the order in which they came.
-        before, done = self._newest_read, Future[None]()
-        self._newest_read = done
-        try:
-            return await self._execute_one(call, before)
-        finally:
-            done.set_result(None)
-
-    def _only_reads(self, call: ToolCall) -> bool:
-        return any(tool.name == call.name and tool.annotations.read_only for tool in self._executor.tools)
-
-    async def _execute_one(self, call: ToolCall, before: Future[None] | None) -> ToolReply:
-        if self._is_over():
-            return self._executor.decline(call, _ENDING)
-        self._call_started(call.id, call.name, json.dumps(call.arguments, ensure_ascii=False, default=str))
-        try:
-            reply = await self._executor.aexecute(call, before=before)
-        except VisibilityExpansionRequired as expansion:
-            reply = self._open(call, expansion)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the call is answered, then the evaluation ends with it
-            self._fail(error)
-            text = ended_text(error)
-            reply = ToolReply(call.id, text, ToolResult.error(text), "crashed", is_error=True)
-        finally:
-            self._patience.resume(call.id)
-        self._over_time(reply)
-        self._telling.call_finished(call.id, reply.text)
-        return reply
-
-    def _open(self, call: ToolCall, expansion: VisibilityExpansionRequired) -> ToolReply:
-        keys = tuple(expansion.section_keys)
-        self._expansions += 1
-        if self._expansions > self._settings.max_expansions:
-            error = self._error(
-                f"The model opened sections {self._expansions} times in one evaluation. Raise max_expansions= of the "
-                "adapter, or show those sections in full.",
-                "tool",
-            )
-            self._fail(error)
-            return ToolReply(call.id, str(error), ToolResult.error(str(error)), "expanded")
-        set_visibility(self._session, keys)
-        rendered = self._prompt.render(session=self._session)
-        self._executor.offer(rendered)
-        self._telling.progress(SectionsOpened(keys))
-        self._telling.rendered(rendered.text, tuple(tool.name for tool in self._executor.tools))
-        text = f"Opened: {', '.join(keys)}. The prompt now reads:\n\n{rendered.text}"
-        return ToolReply(call.id, text, ToolResult.ok(None, message=text), "expanded")
-
     def _is_over(self) -> bool:
-        return self._over or self._ended is not None
+        return self._over or self._state.failure is not None
 
-    def _call_started(self, call_id: str, name: str, arguments: str) -> None:
-        self._patience.suspend(call_id)
-        shown = self._executor.shown_arguments(ToolCall(call_id, name, arguments))
-        self._telling.progress(CallStarted(call_id, name, shown))
+    def _call_started(self, call: ToolCall) -> None:
+        self._under_way.add(call.id)
+        self._renew()
+        self._state.call_started(call)
 
-    def _native_ended(self, reply: ToolReply) -> None:
-        self._patience.resume(reply.call_id)
-        self._over_time(reply)
-        self._telling.call_finished(reply.call_id, reply.text)
-
-    def _over_time(self, reply: ToolReply) -> None:
+    def _call_ended(self, reply: ToolReply) -> None:
+        self._resume(reply.call_id)
         if reply.outcome == "deadline":
-            self._fail(self._error(reply.message, "deadline"))
+            self._state.fail(self._state.out_of_time(reply))
+        self._events.call_finished(reply.call_id, reply.text)
 
-    def _fail(self, error: BaseException) -> None:
-        self._ended = self._ended or error
+    def _resume(self, call_id: str) -> None:
+        self._under_way.discard(call_id)
+        self._renew()
 
     # The end.
 
-    def _finish(self, result: Any) -> PromptResponse[OutputT] | None:
-        self._usage = self._usage + anthropic_usage(result.usage)
+    def _finish(self, result: Any) -> PromptResponse[OutputT] | Repair:
+        """The response, or what to tell the model about an answer that could not be parsed."""
         self._spent_in_turn.clear()
-        self._limits.spent(self._usage)
+        self._state.spent(anthropic_usage(result.usage))
         if result.subtype == "error_max_turns":
-            raise self._error(
-                f"The model did not finish within {self._settings.max_turns} turns. "
-                "Raise max_turns= of the adapter, or give it less to do.",
-                "response",
-            )
-        if result.is_error or result.subtype != "success":
-            raise self._error(_service_problem(result), "request")
-        text = result.result or ""
-        output: Any = None
-        if self._prompt.structured_output is not None or self._prompt.output_type is str:
-            try:
-                output = self._prompt.parse_output(text)
-            except ParseError as error:
-                self._answer_again(error)
-                return None
+            raise self._state.too_many_turns()
         reason = _STOP_REASONS.get(result.stop_reason, "end_turn")
-        return PromptResponse(
-            text, output, reason, (), self._usage, self._transcript.history(), self._turns, self._prompt.name
-        )
-
-    def _answer_again(self, error: ParseError) -> None:
-        self._parse_failures += 1
-        if self._parse_failures > self._settings.output_retries:
-            raise self._error(
-                f"The model's answer is no {getattr(self._prompt.output_type, '__name__', 'output')}, "
-                f"{self._parse_failures} times in a row: {error}",
-                "response",
-            ) from error
-        self._correction = (
-            f"The answer could not be read: {error}\nGive the whole answer again, as JSON and nothing else."
-        )
-        self._transcript.add(UserMessage(self._correction))
+        if (result.is_error and reason != "refusal") or result.subtype != "success":
+            raise self._state.error(_service_problem(result), "request")
+        text = result.result or ""
+        output = self._state.parse_output(text, reason)
+        return output if isinstance(output, Repair) else self._state.response(text, reason, output)
 
     async def _end(self, outcome: Any, text: str) -> None:
         """Undo what was under way, answer what is open, close the resources. The process has ended before."""
         try:
             await self._served.stop(_GRACE)
             for reply in self._tracker.abort_all(outcome=outcome):
-                self._telling.call_finished(reply.call_id, reply.text)
+                self._events.call_finished(reply.call_id, reply.text)
+            await self._write_heard()
         finally:
             self._flush()
-            self._answer_open_calls(text)
+            self._state.answer_open_calls(text, recorded=self._recorded)
             await self._executor.aclose()
 
-    def _answer_open_calls(self, text: str) -> None:
-        for open_call in self._transcript.open_calls():
-            call = ToolCall(open_call.id, open_call.name, open_call.arguments)
-            reply = self._executor.recall(call) if self._is_recorded(call.id) else None
-            if reply is None:
-                reply = self._executor.decline(call, text)
-                self._telling.call_finished(call.id, reply.text)
-            self._transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
+    def _recorded(self, call: ToolCall) -> ToolReply | None:
+        """The answer to a call that ended, but whose result Claude Code has not reported; native ones run elsewhere."""
+        return self._executor.recall(call) if self._is_recorded(call.id) else None
 
     def _as_ours(self, error: BaseException, *, late: bool) -> BaseException:
-        if late:
-            return self._error("The deadline passed while Claude Code was at work.", "deadline")
         if not isinstance(error, Exception) or isinstance(error, WinkError | AssertionError):
             return error
+        if late:  # also where the process, stopped for that, failed in a way of its own
+            return self._state.error("The deadline passed while Claude Code was at work.", "deadline")
         text = redact(f"{type(error).__name__}: {text_of(error)[:1000]}")
-        return self._error(f"Claude Code could not be run. {text}", "request")
-
-    def _error(self, message: str, phase: str) -> PromptEvaluationError:
-        return PromptEvaluationError(message, prompt_name=self._prompt.name, phase=phase)
-
-
-def _working_directory(adapter: Any, prompt: Prompt[Any]) -> str | None:
-    files: Any = prompt.resources.get(Filesystem, None) if Filesystem in prompt.resources else None
-    if changes_files(adapter.native_tools) and not (isinstance(files, HostFilesystem) and files.watches):
-        raise ValueError(
-            "Native tools change files behind WINK's back, so the prompt must watch them: "
-            'bind(resources={Filesystem: HostFilesystem(root, watch="scan")}), or name only native_tools= that read.'
-        )
-    return str(files.root) if isinstance(files, HostFilesystem) else adapter.cwd
-
-
-def _tools_below(section: Any) -> list[Any]:
-    found = list(section.tools)
-    for child in section.children:
-        found += _tools_below(child)
-    return found
+        return self._state.error(f"Claude Code could not be run. {text}", "request")
 
 
 def _block_text(content: Any) -> str:
@@ -524,12 +433,10 @@ def _block_text(content: Any) -> str:
     return "\n".join(str(item.get("text", item)) for item in cast(list[dict[str, Any]], content))
 
 
-def _as_text(history: History) -> str:
+def _as_text(messages: Iterable[Message]) -> str:
     """Claude Code takes no transcript of another loop, so an earlier conversation is told in words."""
-    if not history.messages:
-        return ""
     lines = ["This goes on with an earlier conversation:"]
-    for message in history.messages:
+    for message in messages:
         if isinstance(message, UserMessage):
             lines.append(f"<user>\n{message.text}\n</user>")
         elif isinstance(message, AnswerMessage):
@@ -551,6 +458,3 @@ def _service_problem(result: Any) -> str:
     return (
         f"Claude Code could not get an answer{f' (status {status})' if status else ''}: {said}{hints.get(status, '')}"
     )
-
-
-__all__ = ["Conversation", "Given"]

@@ -40,7 +40,7 @@ def descendants(ancestor: int) -> dict[int, int]:
 
 
 def _parents() -> dict[int, int]:
-    """All processes that are no zombies, and their parents."""
+    """All processes but zombies, and their parents."""
     parents: dict[int, int] = {}
     try:
         entries = os.listdir("/proc")  # noqa: PTH208 - names are all that is needed
@@ -90,7 +90,7 @@ def main(pid_file: str, starter: int, command: list[str]) -> int:
     if os.getppid() != starter:  # it ended before we asked to be told
         _end(child)
     Path(pid_file).write_text(f"{os.getpid()} {child}", "ascii")
-    # The pipes are Claude Code's alone: whoever reads them must see their end when it ends.
+    # The pipes are Claude Code's alone: a reader must see their end when it ends.
     for descriptor in (0, 1):
         os.close(descriptor)
     status = _wait_for(child) if prctl is not _nothing else _watch(child, starter)
@@ -161,7 +161,7 @@ def _kill_all() -> None:
 
 if __name__ == "__main__":
     if not sys.argv[2].isdigit():
-        given = len(sys.argv) - 1
-        again = [*sys.orig_argv[:-given], sys.argv[1], str(os.getppid()), *sys.argv[3:]]
-        os.execve(sys.executable, again, clean(sys.argv[2]))  # noqa: S606 - ourselves
+        _given = len(sys.argv) - 1
+        _again = [*sys.orig_argv[:-_given], sys.argv[1], str(os.getppid()), *sys.argv[3:]]
+        os.execve(sys.executable, _again, clean(sys.argv[2]))  # noqa: S606 - ourselves
     sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))

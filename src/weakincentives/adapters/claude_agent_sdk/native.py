@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from ...filesystem import Filesystem, HostFilesystem
 from ...filesystem.reserved import reserved
 from ...prompt.prompt import Prompt
 from ...results import ToolResult
-from ...runtime.call import ToolReply
+from ...runtime.call import ToolCall, ToolReply
 from ...runtime.tracker import PendingToolTracker
 from .processes import Processes
 from .served import PREFIX
@@ -56,9 +57,16 @@ def check_native_tools(names: Iterable[str]) -> None:
             )
 
 
-def changes_files(names: Iterable[str]) -> bool:
-    """Whether one of the tools may write."""
-    return any(name not in READING for name in names)
+def working_directory(names: Iterable[str], prompt: Prompt[Any], otherwise: str | None) -> str | None:
+    """The root of the prompt's files, else the other one. ValueError when tools may write and nothing watches them."""
+    files: Any = prompt.resources.get(Filesystem, None) if Filesystem in prompt.resources else None
+    changes_files = any(name not in READING for name in names)
+    if changes_files and not (isinstance(files, HostFilesystem) and files.watches):
+        raise ValueError(
+            "Native tools change files behind WINK's back, so the prompt must watch them: "
+            'bind(resources={Filesystem: HostFilesystem(root, watch="scan")}), or name only native_tools= that read.'
+        )
+    return str(files.root) if isinstance(files, HostFilesystem) else otherwise
 
 
 @final
@@ -69,7 +77,8 @@ class NativeHooks:
         self,
         tracker: PendingToolTracker,
         *,
-        started: Callable[[str, str, str], None],
+        heard: Callable[[str], Awaitable[None]],
+        started: Callable[[ToolCall], None],
         ended: Callable[[ToolReply], None],
         failed: Callable[[BaseException], None],
         is_over: Callable[[], bool],
@@ -77,6 +86,7 @@ class NativeHooks:
         processes: Processes,
     ) -> None:
         self._tracker = tracker
+        self._heard = heard
         self._started = started
         self._ended = ended
         self._failed = failed
@@ -102,18 +112,26 @@ class NativeHooks:
             return _decision("allow")  # ours: the engine does all this itself
         call_id = data.get("tool_use_id") or tool_use_id or ""
         self._processes.look()
-        self._started(call_id, name, _text(given))
-        problem = self._beyond_reach(name, given)
-        if problem is not None:
-            refused = self._tracker.refuse(tool_use_id=call_id, tool_name=name, text=problem, arguments=given)
-        else:
-            refused = self._tracker.begin_tool_execution(
-                tool_use_id=call_id, tool_name=name, arguments=given, read_only=name in READING
-            )
+        try:
+            await self._heard(call_id)
+            refused = self._begin(call_id, name, given)
+        except Exception as error:  # noqa: BLE001 - it cannot be recorded, say: nothing runs, and the evaluation ends
+            self._failed(error)
+            return _decision("deny", "It was not run, because the evaluation is ending.")
         if refused is None:
             return _decision("allow")
         self._ended(refused)
         return _decision("deny", refused.text)
+
+    def _begin(self, call_id: str, name: str, given: Mapping[str, Any]) -> ToolReply | None:
+        self._started(ToolCall(call_id, name, _text(given)))
+        problem = self._beyond_reach(name, given)
+        if problem is not None:
+            return self._tracker.refuse(tool_use_id=call_id, tool_name=name, text=problem, arguments=given)
+        return self._tracker.begin_tool_execution(
+            tool_use_id=call_id, tool_name=name, arguments=given,
+            read_only=name in READING, open_world=name not in CONFINED,
+        )  # fmt: skip
 
     def _beyond_reach(self, name: str, given: Mapping[str, Any]) -> str | None:
         """What is wrong with the files that a call names; None when they are all below the root."""
@@ -165,6 +183,8 @@ class NativeHooks:
     async def _end(self, data: Mapping[str, Any], tool_use_id: str | None, result: ToolResult[Any]) -> ToolReply | None:
         if str(data["tool_name"]).startswith(PREFIX):
             return None
+        if data.get("is_interrupt") and self._is_over():
+            return None  # we stopped it: the end of the evaluation undoes it, and knows why
         call_id = data.get("tool_use_id") or tool_use_id or ""
         try:
             if data["tool_name"] not in CONFINED:
@@ -179,11 +199,6 @@ class NativeHooks:
         return reply
 
 
-def tracker_of(prompt: Prompt[Any], **options: Any) -> PendingToolTracker:
-    """Native tools belong to no section, so the template's policies are asked, and no others."""
-    return PendingToolTracker(resources=prompt.resources, policies=prompt.template.policies, prompt=prompt, **options)
-
-
 def _decision(decision: str, reason: str = "") -> dict[str, Any]:
     made = {"hookEventName": "PreToolUse", "permissionDecision": decision}
     return {"hookSpecificOutput": {**made, "permissionDecisionReason": reason} if reason else made}
@@ -191,6 +206,3 @@ def _decision(decision: str, reason: str = "") -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-__all__ = ["READING", "NativeHooks", "changes_files", "check_native_tools", "tracker_of"]

@@ -47,7 +47,7 @@ exec %s "$shell" -c "$1"
 """
 """What a command of `Bash` is run by; Claude Code gives it the whole command as one argument."""
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ProcessesLeft(RuntimeError):  # noqa: N818 - a state of the machine
@@ -93,7 +93,7 @@ class Processes:
         command = [sys.executable, "-I", "-S", launcher.__file__, str(self._pid_file), names, cli]
         script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         script.chmod(0o700)
-        self.cli_path = str(script)
+        self.cli_path: str = str(script)
 
     def shell(self) -> str:
         """A program that runs the commands of `Bash`, each with processes of its own where that works."""
@@ -137,6 +137,3 @@ class Processes:
     def close(self) -> None:
         """Remove the folder."""
         self._folder.cleanup()
-
-
-__all__ = ["Processes", "ProcessesLeft", "adapter_cli", "own_processes"]

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterable
-from importlib import import_module
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import mkdtemp
+from time import monotonic
 
-from ..models import add_model_arguments, check_base_url
-from ..output import Subcommands, show, show_error
+from ..._demo import errand
+from ..._demo import play as maintenance
+from ...runtime import SqliteRunStore
+from .. import models
+from ..output import UsageError, show, show_error
+from ..trace import Trace
+from .run import make_trace
 
-if TYPE_CHECKING:
-    from contextlib import ExitStack
-
-    from ..._demo.play import OnEvent, Played
-    from ..trace import Trace
-
-SUBJECTS = {
-    "maintenance": "An agent repairs a broken project",
-    "arguments": "Arguments are checked before the handler",
-    "deployment": "The prompt is the agent: sections carry instructions, tools and policies",
-}
+_TITLE = "WINK: an agent repairs a broken project"
 
 _INTRO = """\
 A maintenance agent gets a broken Python project, in a folder of its own. It makes the mistakes
@@ -35,55 +32,38 @@ _NEXT = (
     "What to try next:",
     "  wink demo --model openai:NAME           # the same job with a real model; also anthropic:NAME, litellm:NAME",
     "  wink demo --model local                 # a small model on this machine; first: wink model fetch",
-    "  wink demo arguments                     # what a model reads when its arguments are wrong",
-    "  wink demo deployment                    # a prompt with its tools and policies",
     "  wink run AGENT.py --model openai:NAME   # your own agent; wink check and wink tools look at it",
-    "  docs/README.md                          # one page a noun",
+    "  docs/README.md                          # in the repository: one page per concept",
 )
 
 
-def register(subcommands: Subcommands) -> None:
-    """Add the subcommand."""
-    parser = subcommands.add_parser("demo", help="watch an agent repair a project, offline")
-    parser.add_argument("subject", nargs="?", choices=list(SUBJECTS), default="maintenance", help="what to show")
-    add_model_arguments(parser, default="scripted")
-    parser.add_argument("--plain", action="store_true", help="no colours")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--svg", metavar="FILE", help="draw the trace into a picture instead")
-    parser.set_defaults(run=run)
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Show one subject; 1 when a demonstration does not end as it should."""
-    check_base_url(arguments.model, arguments.base_url)
-    if arguments.subject != "maintenance":
-        return _show(arguments.subject)
-    from ..rich_trace import make_trace  # noqa: PLC0415 - see `main.build_parser`
-
+    """Show it; 1 when it does not end as it should."""
+    models.check_base_url(arguments.model, arguments.base_url)
     if arguments.svg:
         return _draw(arguments)
     trace = make_trace(plain=arguments.plain, as_json=arguments.json)
-    return _maintain(arguments, trace, _NEXT)
+    if arguments.json:
+        return _maintain(arguments, trace, ())
+    # Among the temporary files, so that it goes by itself: it is for looking at, once the demonstration is over.
+    record = Path(mkdtemp(prefix="wink-demo-"), "runs.db")
+    return _maintain(arguments, trace, (*_looking(record, arguments.model), *_NEXT), record)
 
 
-def _show(subject: str) -> int:
-    title = SUBJECTS[subject]
-    show(f"{title}\n{'=' * len(title)}\n")
-    try:
-        show(import_module(f"weakincentives._demo.{subject}").show())
-    except AssertionError as error:
-        show(f"wink demo: this should not happen: {error}")
-        return 1
-    show("\nNext: `wink demo`, or read docs/.")
-    return 0
+def _looking(record: Path, model: str) -> Iterable[str]:
+    where = f"{shlex.quote(str(record))} {maintenance.RUN_ID}"
+    yield "This run is on record, among the temporary files. To look at it, step by step:"
+    yield f"  wink show {where}"
+    if model == "scripted":  # whose steps are known
+        yield f"  wink show {where} 15     # what was rolled back"
+        yield f"  wink diff {where} 14 24  # the repair"
+    yield ""
 
 
-def _maintain(arguments: argparse.Namespace, trace: Trace, closing: Iterable[str]) -> int:
-    from contextlib import ExitStack  # noqa: PLC0415
-    from time import monotonic  # noqa: PLC0415
-
+def _maintain(arguments: argparse.Namespace, trace: Trace, closing: Iterable[str], record: Path | None = None) -> int:
     with ExitStack() as stack:
-        title, intro, play = _job(arguments.model, arguments.base_url, stack)
+        store = None if record is None else stack.enter_context(SqliteRunStore(record))
+        title, intro, play = _job(arguments.model, arguments.base_url, stack, store)
         began = monotonic()
         trace.heading(title, intro)
         played = play(trace.event)
@@ -95,35 +75,34 @@ def _maintain(arguments: argparse.Namespace, trace: Trace, closing: Iterable[str
     return 0 if played.ok else 1
 
 
-def _job(model: str, base_url: str | None, stack: ExitStack) -> tuple[str, str, Callable[[OnEvent], Played]]:
+def _job(
+    model: str, base_url: str | None, stack: ExitStack, record: SqliteRunStore | None
+) -> tuple[str, str, Callable[[maintenance.OnEvent], maintenance.Played]]:
     """What is shown with the model: small ones get an errand."""
-    from ..._demo import errand  # noqa: PLC0415
-    from ..._demo import play as maintenance  # noqa: PLC0415
-    from ..models import make_adapter  # noqa: PLC0415
-
-    title = f"WINK: {SUBJECTS['maintenance'].lower()}"
     if model == "scripted":
-        return title, _INTRO, lambda on_event: maintenance.play(None, on_event)
+        return _TITLE, _INTRO, lambda on_event: maintenance.play(None, on_event, record=record)
     small = model.partition(":")[0] == "local"
-    adapter = make_adapter(
+    adapter = models.make_adapter(
         model, base_url=base_url, **({"max_calls": 4, "max_turns": errand.MAX_TURNS} if small else {})
     )
     if hasattr(adapter, "close"):
         stack.callback(adapter.close)
     if small:
-        return "WINK: a small model runs an errand", _ERRAND, lambda on_event: errand.play(adapter, on_event)
-    return title, _INTRO, lambda on_event: maintenance.play(adapter, on_event)
+        return (
+            "WINK: a small model runs an errand",
+            _ERRAND,
+            lambda on_event: errand.play(adapter, on_event, record=record),
+        )
+    return _TITLE, _INTRO, lambda on_event: maintenance.play(adapter, on_event, record=record)
 
 
 def _draw(arguments: argparse.Namespace) -> int:
-    from ..usage import WrongUseError  # noqa: PLC0415
-
     try:
         from ..rich_trace import RichTrace  # noqa: PLC0415
     except ImportError:
-        raise WrongUseError("--svg needs rich. Install it: pip install 'weakincentives[cli]'") from None
+        raise UsageError("--svg needs rich. Install it: pip install 'weakincentives[cli]'") from None
     if not Path(arguments.svg).parent.is_dir() or Path(arguments.svg).is_dir():
-        raise WrongUseError(f"--svg: {arguments.svg} cannot be written; name a file in a directory that exists")
+        raise UsageError(f"--svg: {arguments.svg} cannot be written; name a file in a directory that exists")
     trace = RichTrace(recording=True)
     code = _maintain(arguments, trace, ())
     Path(arguments.svg).write_text(trace.svg("wink demo"), encoding="utf-8")

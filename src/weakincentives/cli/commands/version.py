@@ -6,13 +6,7 @@ import argparse
 import platform
 
 from ... import __version__
-from ..output import Subcommands, show
-
-
-def register(subcommands: Subcommands) -> None:
-    """Add the subcommand."""
-    parser = subcommands.add_parser("version", help="print the version of WINK and of Python")
-    parser.set_defaults(run=run)
+from ..output import show
 
 
 def run(_: argparse.Namespace) -> int:

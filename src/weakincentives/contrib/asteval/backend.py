@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import json
 import os
-import socket
-import threading
+import shutil
+import signal
 from collections.abc import Mapping
+from dataclasses import asdict
 from time import monotonic
 from typing import Any, Literal, cast, final
 
-from ...errors import PathRefusedError
-from ...filesystem.paths import normalise
-from ..code.files import CodeFiles
-from ..code.protocol import EvalFiles, EvalLimits, EvalResult
+from ..code.protocol import EvalBackend, EvalFiles, EvalLimits, EvalResult
+from ..code.remote import BrokenPipeline, ClosedPipeline, LatePipeline, Pipeline
+from ..code.wire import Encoder, clean, decode, framed, pack_bytes, unpack_bytes
 from .process import (
+    AstevalPool,
     AstevalWorker,
+    Bubblewrap,
     Confinement,
     WorkerLostError,
     check_installed,
     fork_safe_lock,
-    report_unconfined,
+    warn_once,
 )
-from .worker.frames import WrongFrameError, pack, receive, send, unpack
-
-Bubblewrap = Literal["required", "available", "never"]
-"""Whether workers run in bubblewrap: always (or not at all), where it works, or never."""
 
 Confined = Literal["required", "available"]
 """Whether code runs only where both bubblewrap and the filter of system calls hold it, or with what there is."""
 
-PATIENCE = 30.0
-"""Seconds to wait for a worker when all are busy."""
+BUSY_SECONDS = 30.0
+"""How long to wait for a worker when all are busy."""
 
 MAX_VALUE = 2 * 1024 * 1024
 """Bytes, roughly, of the value that comes back."""
@@ -59,12 +56,12 @@ rb, wb, ab.
 
 
 @final
-class AstevalBackend:
+class AstevalBackend(EvalBackend):
     """Evaluates in asteval; each evaluation is a process of its own, forked from a worker and killed in the end.
 
-    asteval by itself is no sandbox. What holds is around it: the worker has an empty environment, the process that runs
-    the code may open nothing, start nothing and use no more memory and time than its limits, and where bubblewrap works
-    there is nothing to be found. `confinement` says what is in force.
+    asteval by itself is not a sandbox. What holds the code is around it: the worker has an empty environment, the
+    process that runs the code may open nothing, start nothing and use no more memory and time than its limits, and
+    where bubblewrap works there is nothing to be found. `confinement` says what is in force.
 
     Workers start with the first evaluation and are kept for the next ones. `close()` ends them; so does the end of the
     backend or of the process, however it ends. It can be used again after `close()`, and in a forked process, which
@@ -74,7 +71,7 @@ class AstevalBackend:
         bubblewrap: see `Bubblewrap`; where it is required and does not work, `evaluate` raises `RuntimeError`.
         confinement: "required" for all that can hold the code, bubblewrap and the filter of system calls: where one of
             them does not work, no code is run and `evaluate` raises `RuntimeError`. With "available", a missing
-            bubblewrap is logged as a warning, once in a process, when a backend is made.
+            bubblewrap is logged as a warning, once per process, when a backend is made.
         max_workers: evaluations at the same time; more wait for one to end.
 
     `evaluate` raises `ImportError` naming the extra when asteval is not installed.
@@ -94,9 +91,13 @@ class AstevalBackend:
         self._required = confinement == "required"
         self._bubblewrap: Bubblewrap = "required" if self._required else bubblewrap
         self._max_workers = max_workers
-        if self._bubblewrap == "available":
-            report_unconfined()
-        self._pool = _Pool(self._bubblewrap, max_workers)
+        if self._bubblewrap == "available" and shutil.which("bwrap") is None:
+            warn_once(
+                "bubblewrap is not installed, so code in asteval is held by resource limits and, where there is one, a "
+                "system call filter. Install it (apt-get install bubblewrap), or pass confinement='required' to run "
+                "nothing without it."
+            )
+        self._pool = AstevalPool(self._bubblewrap, max_workers)
 
     @property
     def guide(self) -> str:
@@ -113,200 +114,108 @@ class AstevalBackend:
         check_installed()
         pool = self._current()
         try:
-            packed = {name: pack(value, limits.memory, show=False) for name, value in inputs.items()}
+            encoded = Encoder(int(limits.memory), show=False).encode(dict(inputs))
         except Exception as error:  # noqa: BLE001 - whatever an input does when it is looked at
             return EvalResult(error=f"An input cannot enter the interpreter: {type(error).__name__}: {error}")
-        if not pool.seats.acquire(timeout=PATIENCE):
+        request = {
+            "code": code,
+            "inputs": encoded,
+            "files": {path: pack_bytes(data) for path, data in files.contents.items()},
+            "writable": sorted(files.writable),
+            "limits": {**asdict(limits), "memory": int(limits.memory), "recursion": int(limits.recursion)},
+            "room": MAX_VALUE,
+            "filter_required": self._required,
+        }
+        if not pool.seats.acquire(timeout=BUSY_SECONDS):
             return EvalResult(error="All interpreters are busy; try again")
         try:
-            worker = pool.take()
-            started = monotonic()
-            evaluation = _Evaluation(worker, CodeFiles(files, limits), limits, started + limits.seconds)
+            worker = pool.acquire()
             try:
-                result = evaluation.run(code, packed, filter_required=self._required)
+                return self._evaluate(worker, framed(json.dumps(request).encode()), files, limits)
             except BaseException:
                 worker.close()
                 raise
             finally:
-                pool.give_back(worker)
+                pool.release(worker)
         finally:
             pool.seats.release()
-        return EvalResult(**result, duration=monotonic() - started)
 
     def close(self) -> None:
         """End the workers; evaluations that run are cut off. Twice is fine."""
         self._current().close()
 
-    def _current(self) -> _Pool:
+    def _current(self) -> AstevalPool:
         """The pool of this process: one that was inherited through a fork is its parent's."""
-        with fork_safe_lock():
+        with fork_safe_lock():  # two threads that both made one would have twice `max_workers`
             if self._pool.pid != os.getpid():
-                self._pool = _Pool(self._bubblewrap, self._max_workers)
+                self._pool = AstevalPool(self._bubblewrap, self._max_workers)
             return self._pool
 
-
-@final
-class _Pool:
-    """The workers of one backend in one process. Each ends with its `AstevalWorker`, so none outlives the pool."""
-
-    def __init__(self, bubblewrap: Bubblewrap, max_workers: int) -> None:
-        self.pid = os.getpid()
-        self.seats = threading.BoundedSemaphore(max_workers)
-        self.confinement: Confinement | None = None
-        self._wanted: Bubblewrap = bubblewrap
-        self._bubblewrap: Bubblewrap = bubblewrap
-        self._lock = threading.Lock()
-        self._idle: list[AstevalWorker] = []
-        self._busy: set[AstevalWorker] = set()
-
-    def take(self) -> AstevalWorker:
-        """One that is idle and alive, or a new one."""
-        worker = None
-        with self._lock:
-            while self._idle and worker is None:
-                candidate = self._idle.pop()
-                worker = candidate if candidate.ready() else None
-        if worker is None:
-            worker, self._bubblewrap = AstevalWorker.start(self._bubblewrap)
-        with self._lock:
-            self._busy.add(worker)
-        return worker
-
-    def give_back(self, worker: AstevalWorker) -> None:
-        """Keep it if it lives."""
-        with self._lock:
-            self.confinement = worker.confinement
-            self._busy.discard(worker)
-            if not worker.closed:
-                self._idle.append(worker)
-
-    def close(self) -> None:
-        """End all workers. What was found out of bubblewrap is forgotten: it may work by the next time."""
-        with self._lock:
-            workers, self._idle = [*self._idle, *self._busy], []
-            self._bubblewrap = self._wanted
-        for worker in workers:
-            worker.close()
-
-
-@final
-class _Evaluation:
-    """One evaluation in a worker, which may answer anything at all."""
-
-    def __init__(self, worker: AstevalWorker, files: CodeFiles, limits: EvalLimits, until: float) -> None:
-        self._worker = worker
-        self._files = files
-        self._limits = limits
-        self._until = until
-        self._frame = 2 * limits.file_bytes + 12 * limits.output + 12 * MAX_VALUE + 100_000
-        self._calls = 0
-
-    def run(self, code: str, inputs: Mapping[str, Any], *, filter_required: bool) -> dict[str, Any]:
-        """The fields of the result. The child of the worker is dead when this returns; or else the worker is.
+    def _evaluate(self, worker: AstevalWorker, request: bytes, files: EvalFiles, limits: EvalLimits) -> EvalResult:
+        """The child of the worker is dead when this returns; or else the worker is.
 
         `RuntimeError` when the filter of system calls is required and not in force; the code was not run then.
         """
-        limits = self._limits
-        request = {"code": code, "inputs": {"dict": [[name, value] for name, value in inputs.items()]}}
-        request |= {
-            "seconds": limits.seconds,
-            "memory": int(limits.memory),
-            "output": limits.output,
-            "recursion": int(limits.recursion),
-            "value": MAX_VALUE,
-            "filter_required": filter_required,
-        }
-        answer: dict[str, Any] | None = None
-        error = None
+        started = monotonic()
+        most = 2 * int(limits.file_bytes) + 12 * int(limits.output) + 12 * MAX_VALUE + 100_000
+        answer, error, status = None, None, 0
         try:
-            with self._worker.begin() as channel:
-                channel.settimeout(max(0.01, self._until - monotonic()))
+            with worker.begin() as channel:
+                pipeline = Pipeline(channel.fileno(), channel.fileno())
                 try:
-                    send(channel, request)
-                    answer = self._converse(channel)
-                except TimeoutError:
+                    pipeline.send(request, started + limits.seconds)
+                    answer = pipeline.receive(most, started + limits.seconds)
+                except LatePipeline:
                     error = f"TimeoutError: time limit exceeded: at most {limits.seconds:g} seconds"
-                except OSError:
-                    pass  # the status says more
-            status = self._worker.end(answered=answer is not None)
-        except WrongFrameError:
-            self._worker.close()
-            return {"error": "Stopped: the interpreter answered with something that is no answer"}
+                except ClosedPipeline:
+                    pass  # how the process ended says more
+            status = worker.end()
+        except BrokenPipeline:
+            worker.close()
+            return EvalResult(error=_NONSENSE, duration=monotonic() - started)
         except (WorkerLostError, OSError):
-            self._worker.close()
-            return {"error": error or "Stopped: the interpreter crashed"}
+            # An answer that came before counts all the same: on a busy machine the worker may be slow to say the rest.
+            worker.close()
         if answer is None:
-            return {"error": error or _ended(status)}
-        if filter_required and answer.get("filtered") is not True:
+            timeout = "TimeoutError: time limit exceeded" if status == -signal.SIGXCPU else _CRASHED
+            return EvalResult(error=error or timeout, duration=monotonic() - started)
+        filtered = answer.get("filtered") is True
+        if self._required and not filtered:
             raise RuntimeError(
                 "confinement='required' asks for a filter of system calls, which does not work here, so the code was "
                 "not run. Use Linux on x86-64 or arm64, or PythonSection."
             )
-        return self._result(answer)
-
-    def _converse(self, channel: socket.socket) -> dict[str, Any] | None:
-        while True:
-            message = receive(channel, self._frame, self._until)
-            if message is None or "result" in message:
-                return self._checked(message)
-            send(channel, self._do(message))
-
-    def _do(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What the code asks of its files; it is told what `open` would tell it."""
-        self._calls += 1
+        worker.confinement = Confinement(worker.confinement.bubblewrap, filtered)
+        if not filtered:
+            warn_once(
+                "System calls cannot be filtered here, so code in asteval is held by resource limits and, where it "
+                "works, bubblewrap. Use Linux on x86-64 or arm64, or pass confinement='required' to run nothing then."
+            )
         try:
-            what, path, data = message["do"], message["path"], base64.b64decode(message["data"], validate=True)
-        except (KeyError, TypeError, ValueError, binascii.Error) as error:
-            raise WrongFrameError(str(error)) from None
-        if what not in {"read", "write", "append"} or not isinstance(path, str):
-            raise WrongFrameError("no such request")
-        if self._calls > self._limits.host_calls:
-            return {"error": ["RuntimeError", f"too many uses of files: at most {self._limits.host_calls}"]}
-        try:
-            return {"data": base64.b64encode(self._file(what, path, data)).decode()}
-        except OSError as error:
-            return {"error": [type(error).__name__, str(error)]}
-
-    def _file(self, what: str, path: str, data: bytes) -> bytes:
-        try:
-            canonical = normalise(path)
-        except PathRefusedError as error:
-            raise PermissionError(str(error)) from None
-        if what == "read":
-            return self._files.read(canonical)
-        (self._files.write if what == "write" else self._files.append)(canonical, data)
-        return b""
-
-    def _checked(self, message: dict[str, Any] | None) -> dict[str, Any] | None:
-        """A result in which everything has the type it should have."""
-        if message is None:
-            return None
-        error = message.get("error")
-        if not isinstance(message.get("stdout"), str) or not (error is None or isinstance(error, str)):
-            raise WrongFrameError("no result")
-        return {**message, "value": unpack(message.get("value")) if error is None else None}
-
-    def _result(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        self._worker.note(filtered=answer.get("filtered") is True)
-        printed, error = _clean(answer["stdout"]), cast(str | None, answer["error"])
-        return {
-            "value": answer["value"],
-            "stdout": printed[: self._limits.output],
-            "error": None if error is None else _clean(error)[:5000],
-            "truncated": answer.get("truncated") is True or len(printed) > self._limits.output,
-            "written": self._files.written if error is None else {},
-        }
+            return _result(answer, files, limits, monotonic() - started)
+        except ValueError:
+            worker.close()
+            return EvalResult(error=_NONSENSE, duration=monotonic() - started)
 
 
-def _ended(status: int | None) -> str:
-    if status == -24:  # SIGXCPU
-        return "TimeoutError: time limit exceeded"
-    return "Stopped: the interpreter crashed"
+_CRASHED = "Stopped: the interpreter crashed"
+_NONSENSE = "Stopped: the interpreter gave an answer that makes no sense"
 
 
-def _clean(text: str) -> str:
-    """Without halves of characters, which can be neither stored nor sent."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-__all__ = ["AstevalBackend", "Bubblewrap", "Confined", "Confinement"]
+def _result(answer: Mapping[str, Any], files: EvalFiles, limits: EvalLimits, duration: float) -> EvalResult:
+    """What the code's process answered, which may be anything: `ValueError` unless it is a result within the limits."""
+    stdout, error, written = answer.get("stdout"), answer.get("error"), answer.get("written", {})
+    if not isinstance(stdout, str) or not isinstance(error, str | None) or not isinstance(written, dict):
+        raise ValueError("not a result")  # noqa: TRY004 - the data is wrong, not the program
+    printed, truncated = clean(stdout), answer.get("truncated") is True
+    kept = printed[: int(limits.output)]
+    truncated = truncated or len(printed) > len(kept)
+    if error is not None:
+        return EvalResult(None, kept, clean(error)[:5000], truncated, duration)
+    try:
+        contents = {path: unpack_bytes(text) for path, text in cast(dict[str, str], written).items()}
+    except TypeError as problem:
+        raise ValueError("not a file") from problem
+    if not contents.keys() <= files.writable or sum(map(len, contents.values())) > limits.file_bytes:
+        raise ValueError("files that were not asked for")
+    return EvalResult(decode(answer.get("value")), kept, None, truncated, duration, contents)

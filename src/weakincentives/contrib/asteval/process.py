@@ -14,16 +14,23 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, final
+from typing import IO, Literal, final
 
-from .worker import frames as protocol
+from ... import clock
+from ...interrupts import Lock
+from ..code import wire
+from ..code.remote import LOADER, program, sources
+from .worker import control
 
 _log = logging.getLogger(__name__)
+
+Bubblewrap = Literal["required", "available", "never"]
+"""Whether workers run in bubblewrap: always (or not at all), where it works, or never."""
 
 START_SECONDS = 20.0
 """A worker that is not ready by then is given up."""
@@ -31,8 +38,8 @@ START_SECONDS = 20.0
 END_SECONDS = 1.0
 """A worker that has not ended an evaluation by then is given up."""
 
-WORKER = Path(protocol.__file__).parent
-"""The package that runs in the worker."""
+WORKER = Path(control.__file__).parent
+"""The modules that run in the worker."""
 
 _INSTALL = "pip install 'weakincentives[asteval]'"
 _OLDEST = (1, 0, 10)
@@ -40,20 +47,18 @@ _OLDEST = (1, 0, 10)
 _FORBIDDEN = re.compile("No permissions|Operation not permitted|Permission denied")
 """What bubblewrap says where it can never work."""
 
-_BOOT = """
+_BOOT = f"""\
 import importlib.util, sys
-for name, folder in (("asteval", sys.argv[1]), ("wink_worker", sys.argv[2])):
-    spec = importlib.util.spec_from_file_location(name, folder + "/__init__.py", submodule_search_locations=[folder])
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-from wink_worker.main import main
-main()
-"""
-"""Loads the two packages by their folders: no other package of the environment can be found, numpy least of all."""
+folder = sys.argv[1]
+spec = importlib.util.spec_from_file_location("asteval", folder + "/__init__.py", submodule_search_locations=[folder])
+sys.modules["asteval"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["asteval"])
+{LOADER}"""
+"""Loads asteval by its folder: no other package of the environment can be found, numpy least of all."""
 
 
 class WorkerLostError(Exception):
-    """The worker does not do what it should; the text says why, where that is known."""
+    """The worker does not do what it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +74,15 @@ class Confinement:
     system_calls: bool
 
     def __str__(self) -> str:
-        parts = ["resource limits"]
-        if self.system_calls:
-            parts.insert(0, "a system call filter")
-        if self.bubblewrap:
-            parts.insert(0, "bubblewrap")
-        return ", ".join(parts)
+        parts = {"bubblewrap": self.bubblewrap, "a system call filter": self.system_calls, "resource limits": True}
+        return ", ".join(part for part, holds in parts.items() if holds)
 
 
 _reported: set[tuple[int, str]] = set()
 
 
-def report_unconfined() -> None:
-    """Log, once in a process, that code will run without bubblewrap because it is not installed."""
-    if shutil.which("bwrap") is None:
-        _report(
-            "bubblewrap is not installed, so code in asteval is held by resource limits and, where there is one, a "
-            "system call filter. Install it (apt-get install bubblewrap), or pass confinement='required' to run "
-            "nothing without it."
-        )
-
-
-def _report(text: str) -> None:
-    """Log a warning, once in a process: a program may make any number of sections."""
+def warn_once(text: str) -> None:
+    """Log a warning, once per process: a program may make any number of sections."""
     if (os.getpid(), text) not in _reported:
         _reported.add((os.getpid(), text))
         _log.warning("%s", text)
@@ -118,71 +109,45 @@ def check_installed() -> None:
 
 @final
 class AstevalWorker:
-    """A worker that waits for evaluations, one at a time. It ends with `close`, with this object, with the process."""
+    """A worker that waits for evaluations, one at a time. It ends with `close`, with this object, with the process.
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, *, bubblewrap: bool) -> None:
-        self.confinement = Confinement(bubblewrap, system_calls=False)
-        self._control = control
+    `RuntimeError` when it does not start, with what it said.
+
+    Args:
+        bubblewrap: the path of the program, or None to run without it.
+    """
+
+    def __init__(self, bubblewrap: str | None) -> None:
+        self.confinement: Confinement = Confinement(bubblewrap is not None, system_calls=False)
         self._channels: list[socket.socket] = []
-        self._status_due = False
-        self._end = weakref.finalize(self, _end, process, control, self._channels, os.getpid())
-
-    @classmethod
-    def start(cls, bubblewrap: str) -> tuple[AstevalWorker, Any]:
-        """A new one, and how the next should be started: where bubblewrap does not work it is not tried again.
-
-        That takes two failures in a row, or one that says that there is no permission. `RuntimeError` when none can be
-        started.
-        """
-        if bubblewrap == "never":
-            return cls._started(None), "never"
-        program = shutil.which("bwrap")
-        if program is None and bubblewrap == "available":
-            return cls._started(None), bubblewrap
-        if program is None:
-            raise RuntimeError("bubblewrap is required but not installed. Run: apt-get install bubblewrap")
-        try:
-            return cls._walled(program), "required"
-        except RuntimeError as error:
-            if bubblewrap == "required":
-                raise RuntimeError(f"bubblewrap is required but does not work here: {error}") from error
-            _report(f"bubblewrap does not work here; asteval runs without it until close() is called: {error}")
-            return cls._started(None), "never"
-
-    @classmethod
-    def _walled(cls, program: str) -> AstevalWorker:
-        """In bubblewrap, at the second try if need be: a machine may be short of something for a moment."""
-        try:
-            return cls._started(program)
-        except RuntimeError as error:
-            if _FORBIDDEN.search(str(error)):
-                raise
-            _log.warning("bubblewrap did not start, it is tried once more: %s", error)
-            return cls._started(program)
-
-    @classmethod
-    def _started(cls, program: str | None) -> AstevalWorker:
-        ours, theirs = socket.socketpair()
+        self._control, theirs = socket.socketpair()
         with theirs, TemporaryFile() as complaints:
             try:
-                process = _spawner().submit(_spawn, program, theirs, complaints).result()
+                process = _spawner().submit(_spawn, bubblewrap, theirs, complaints).result()
             except BaseException:
-                ours.close()
+                self._control.close()
                 raise
-            made = cls(process, ours, bubblewrap=program is not None)
+            self._end = weakref.finalize(self, _end, process, self._control, self._channels, os.getpid())
             theirs.close()
-            ours.settimeout(START_SECONDS)
-            try:
-                ready = ours.recv(len(protocol.READY), socket.MSG_WAITALL)
-            except OSError:
-                ready = b""
-            if ready != protocol.READY:
-                made.close()
+            if not self._answers():
+                self.close()
                 complaints.seek(0)
                 said = complaints.read(2000).decode(errors="replace").strip()
                 raise RuntimeError(f"The worker for asteval does not start: {said or 'it said nothing'}")
-        made._prepare()
-        return made
+        self._prepare()
+
+    def _answers(self) -> bool:
+        modules = {
+            "weakincentives.clock": Path(clock.__file__),
+            **sources(Path(wire.__file__).parent, wire.__package__ or "", "wire", "protocol", "files"),
+            **sources(WORKER, control.__package__ or "", "control", "language", "main"),
+        }
+        self._control.settimeout(START_SECONDS)
+        try:
+            self._control.sendall(program(modules))
+            return self._control.recv(len(control.READY), socket.MSG_WAITALL) == control.READY
+        except OSError:
+            return False
 
     @property
     def closed(self) -> bool:
@@ -194,13 +159,11 @@ class AstevalWorker:
         if self.closed:
             return False
         try:
-            if self._status_due:
-                self._status(END_SECONDS)
             self._control.setblocking(False)
             self._control.recv(1)  # it says nothing unless it is asked
         except BlockingIOError:
             return bool(self._channels)
-        except (OSError, WorkerLostError):
+        except OSError:
             pass
         self.close()
         return False
@@ -209,50 +172,31 @@ class AstevalWorker:
         """The channel to the next evaluation; it is the caller's to close, and `end` must follow."""
         return self._channels.pop()
 
-    def end(self, *, answered: bool) -> int | None:
-        """Have the evaluation's process killed, if it lives, and the next one made ready.
+    def end(self) -> int:
+        """Have the evaluation's process killed, if it lives, and the next one made ready; how it ended.
 
-        How it ended, unless it has answered: then nobody needs to wait. `WorkerLostError` when that is not known.
+        `WorkerLostError` when that is not known.
         """
+        self._control.settimeout(END_SECONDS)
         try:
-            self._control.settimeout(END_SECONDS)
-            self._control.sendall(protocol.KILL)
+            self._control.sendall(control.KILL)
+            status = self._control.recv(control.STATUS.size, socket.MSG_WAITALL)
         except OSError as error:
             raise WorkerLostError(str(error)) from error
-        self._status_due = True
-        status = None if answered else self._status(END_SECONDS)
+        if len(status) != control.STATUS.size:
+            raise WorkerLostError("it is gone")
         self._prepare()
-        return status
+        return control.STATUS.unpack(status)[0]
 
     def _prepare(self) -> None:
+        # The worker forks now, so that the next evaluation need not wait for it.
         ours, theirs = socket.socketpair()
         self._channels.append(ours)
         with theirs:
             try:
-                socket.send_fds(self._control, [protocol.START], [theirs.fileno()])
+                socket.send_fds(self._control, [control.START], [theirs.fileno()])
             except OSError as error:
                 raise WorkerLostError(str(error)) from error
-
-    def _status(self, seconds: float) -> int:
-        self._control.settimeout(seconds)
-        try:
-            status = self._control.recv(protocol.STATUS.size, socket.MSG_WAITALL)
-        except OSError as error:
-            raise WorkerLostError(str(error)) from error
-        if len(status) != protocol.STATUS.size:
-            raise WorkerLostError("it is gone")
-        self._status_due = False
-        return protocol.STATUS.unpack(status)[0]
-
-    def note(self, *, filtered: bool) -> None:
-        """Remember what an evaluation said of its confinement."""
-        if self.confinement.system_calls is not filtered:
-            self.confinement = replace(self.confinement, system_calls=filtered)
-        if not filtered:
-            _report(
-                "System calls cannot be filtered here, so code in asteval is held by resource limits and, where it "
-                "works, bubblewrap. Use Linux on x86-64 or arm64, or pass confinement='required' to run nothing then."
-            )
 
     def close(self) -> None:
         """Kill it with all its children. Twice is fine."""
@@ -263,22 +207,93 @@ def _end(process: subprocess.Popen[bytes], control: socket.socket, channels: lis
     for one in (control, *channels):
         one.close()
     if os.getpid() != pid:
-        process.returncode = 0  # it belongs to the process this one was forked from; nobody waits for it here
+        process.returncode = 0  # it belongs to the process this one was forked from, which waits for it
         return
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def _spawn(program: str | None, control: socket.socket, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+@final
+class AstevalPool:
+    """The workers of one backend in one process. Each ends with its `AstevalWorker`, so none outlives the pool."""
+
+    def __init__(self, bubblewrap: Bubblewrap, max_workers: int) -> None:
+        self.pid: int = os.getpid()
+        self.seats: threading.BoundedSemaphore = threading.BoundedSemaphore(max_workers)
+        self.confinement: Confinement | None = None
+        self._wanted: Bubblewrap = bubblewrap
+        self._bubblewrap: Bubblewrap = bubblewrap
+        self._lock = Lock()
+        self._idle: list[AstevalWorker] = []
+        self._busy: set[AstevalWorker] = set()
+
+    def acquire(self) -> AstevalWorker:
+        """A worker that is idle and alive, or a new one. `RuntimeError` when none can be started."""
+        worker = None
+        with self._lock:
+            while self._idle and worker is None:
+                candidate = self._idle.pop()
+                worker = candidate if candidate.ready() else None
+        worker = worker or self._started()
+        with self._lock:
+            self._busy.add(worker)
+        return worker
+
+    def release(self, worker: AstevalWorker) -> None:
+        """Keep it if it lives."""
+        with self._lock:
+            self.confinement = worker.confinement
+            self._busy.discard(worker)
+            if not worker.closed:
+                self._idle.append(worker)
+
+    def close(self) -> None:
+        """End all workers. What was learned about bubblewrap is forgotten: it may work by the next time."""
+        with self._lock:
+            workers, self._idle = [*self._idle, *self._busy], []
+            self._bubblewrap = self._wanted
+        for worker in workers:
+            worker.close()
+
+    def _started(self) -> AstevalWorker:
+        """In bubblewrap, if possible: one that has worked is required from then on, one that failed is not tried again.
+
+        It has failed after two tries, since a machine may be short of something for a moment, or after one where it has
+        no permission.
+        """
+        path = None if self._bubblewrap == "never" else shutil.which("bwrap")
+        if path is None:
+            if self._bubblewrap == "required":
+                raise RuntimeError("bubblewrap is required but not installed. Run: apt-get install bubblewrap")
+            return AstevalWorker(None)
+        try:
+            try:
+                worker = AstevalWorker(path)
+            except RuntimeError as error:
+                if _FORBIDDEN.search(str(error)):
+                    raise
+                _log.warning("bubblewrap did not start, it is tried once more: %s", error)
+                worker = AstevalWorker(path)
+        except RuntimeError as error:
+            if self._bubblewrap == "required":
+                raise RuntimeError(f"bubblewrap is required but does not work here: {error}") from error
+            warn_once(f"bubblewrap does not work here; asteval runs without it until close() is called: {error}")
+            self._bubblewrap = "never"
+            return AstevalWorker(None)
+        self._bubblewrap = "required"
+        return worker
+
+
+def _spawn(bubblewrap: str | None, control: socket.socket, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
     found = find_spec("asteval")
     assert found is not None
     assert found.origin is not None
-    asteval, worker = Path(found.origin).parent, WORKER
+    asteval = Path(found.origin).parent
     python = Path(getattr(sys, "_base_executable", "") or sys.executable)
-    command = [str(python), "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(asteval), str(worker)]
-    if program is not None:
-        command = [program, *_walls(python, asteval, worker), "--", *command]
+    command = [str(python), "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(asteval)]
+    if bubblewrap is not None:
+        command = [bubblewrap, *_walls(python, asteval), "--", *command]
     return subprocess.Popen(  # noqa: S603 - our own words
         command,
         stdin=control.fileno(),
@@ -290,8 +305,8 @@ def _spawn(program: str | None, control: socket.socket, complaints: IO[bytes]) -
     )
 
 
-def _walls(python: Path, *folders: Path) -> list[str]:
-    """What bubblewrap is told: namespaces of its own, and of all files only Python, its libraries and the folders."""
+def _walls(python: Path, asteval: Path) -> list[str]:
+    """What bubblewrap is told: namespaces of its own, and of all files only Python, its libraries and asteval."""
     options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     options += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--chdir", "/"]
     shown: list[Path] = []
@@ -304,35 +319,23 @@ def _walls(python: Path, *folders: Path) -> list[str]:
     shown += [prefix / name for name in {"lib", sys.platlibdir} if (prefix / name).is_dir()]
     for path in dict.fromkeys(shown):
         options += ["--ro-bind", str(path), str(path)]
-    options += [part for hidden in _packages(prefix) for part in ("--tmpfs", str(hidden))]
-    for path in (python, python.resolve(), *folders):
+    # Other packages of the environment are not for the worker.
+    names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3")
+    above = [prefix / library / name for library in ("lib", "lib64") for name in names]
+    packages = {(folder / name).resolve() for folder in above for name in ("site-packages", "dist-packages")}
+    options += [part for folder in packages if folder.is_dir() for part in ("--tmpfs", str(folder))]
+    for path in (python, python.resolve(), asteval):
         options += ["--ro-bind", str(path), str(path)]
     return [*options, "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
 
 
-def _packages(prefix: Path) -> set[Path]:
-    """Where other packages are, which are not for the worker."""
-    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    above = [prefix / name / version for name in ("lib", "lib64") for version in (python, "python3")]
-    found = {folder / name for folder in above for name in ("site-packages", "dist-packages")}
-    return {folder.resolve() for folder in found if folder.is_dir()}
-
-
 _spawners: dict[int, ThreadPoolExecutor] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
-def fork_safe_lock() -> threading.Lock:
-    """The lock of this process: in a forked one, what another thread of the parent held at that moment is gone."""
+def fork_safe_lock() -> Lock:
+    """For what this process makes once, but anew after a fork; free in a process that was just forked."""
     return _lock
-
-
-def _fresh_lock() -> None:
-    global _lock  # noqa: PLW0603 - its holder was not copied, so nothing would ever release it
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_fresh_lock)
 
 
 def _spawner() -> ThreadPoolExecutor:
@@ -341,12 +344,12 @@ def _spawner() -> ThreadPoolExecutor:
     The kernel kills a worker with the *thread* it was started by, and callers' threads come and go.
     """
     with fork_safe_lock():
-        pid = os.getpid()
-        if pid not in _spawners:
-            _spawners[pid] = ThreadPoolExecutor(1, thread_name_prefix="wink-asteval")
-        return _spawners[pid]
+        return _spawners.setdefault(os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="wink-asteval"))
 
 
-__all__ = [
-    "AstevalWorker", "Confinement", "WorkerLostError", "check_installed", "fork_safe_lock", "report_unconfined",
-]  # fmt: skip
+def _fresh_lock() -> None:
+    global _lock  # noqa: PLW0603 - its holder was not copied into the fork, so nothing would ever release it
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_fresh_lock)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...prompt.section import suite_config
 from ...session import SessionProtocol
 from ..code.protocol import EvalLimits
-from ..code.section import CodeSection
+from ..code.tool import CodeSection
 from .backend import AstevalBackend, Bubblewrap, Confined
 
 
@@ -30,11 +31,11 @@ class AstevalConfig:
 class AstevalSection(CodeSection):
     """A calculator for a model: numbers, text and small data, in asteval's part of Python.
 
-    asteval alone is no security boundary: what holds the code is the worker process around it. `PythonSection` knows
+    asteval alone is not a security boundary: what holds the code is the worker process around it. `PythonSection` knows
     more Python, is faster, and is the better default.
 
-    The code sees its inputs and the files it names, nothing else. Files come from the prompt's `Filesystem` and go back
-    there only when the code succeeded, so that a failed call leaves no trace.
+    The code sees its inputs and the files it names, nothing else. Files come from the prompt's `Filesystem` and are
+    written there only when the code succeeded, so that a failed call leaves no trace.
 
     Attributes:
         backend: what evaluates the code. It starts with the first call and is the section's: `close` ends it, and so
@@ -66,9 +67,8 @@ class AstevalSection(CodeSection):
         title: str = "Calculator",
         tool_prefix: str = "",
     ) -> None:
-        del session
-        config = AstevalConfig() if config is None else config
-        self.backend = AstevalBackend(
+        config = suite_config(AstevalConfig, session, config)
+        self.backend: AstevalBackend = AstevalBackend(
             bubblewrap=config.bubblewrap, confinement=config.confinement, max_workers=config.max_workers
         )
         super().__init__(
@@ -79,6 +79,3 @@ class AstevalSection(CodeSection):
             title=title,
             tool_prefix=tool_prefix,
         )
-
-
-__all__ = ["AstevalConfig", "AstevalSection"]

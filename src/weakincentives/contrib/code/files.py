@@ -1,4 +1,7 @@
-"""The files that evaluated code sees: those it was given, those it may write, within limits, and no others."""
+"""What evaluated code reads and writes: the files it was given, those it may write, within limits, and what it prints.
+
+The asteval worker is sent this module as source text, so it imports nothing but the standard library and `protocol`.
+"""
 
 from __future__ import annotations
 
@@ -100,4 +103,32 @@ class CodeFiles:
         self._changed[path] = size
 
 
-__all__ = ["CodeFiles"]
+@final
+class PrintedText:
+    """Keeps what is printed, up to a limit; the rest is dropped as it comes."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = limit
+        self._pieces: list[str] = []
+        self.truncated: bool = False
+
+    def write(self, text: str) -> int:
+        """As of a file."""
+        kept = text[: self._room]
+        self.truncated = self.truncated or len(kept) < len(text)
+        if kept:
+            self._room -= len(kept)
+            self._pieces.append(kept)
+        return len(text)
+
+    def flush(self) -> None:
+        """As of a file."""
+
+    def print(self, *values: object, sep: str = " ", end: str = "\n", file: object = None, flush: bool = False) -> None:
+        """As Python's; there is only one place to print to."""
+        del file, flush
+        self.write(sep.join([str(value) for value in values]) + end)
+
+    def text(self) -> str:
+        """All that was kept."""
+        return "".join(self._pieces)

@@ -1,7 +1,11 @@
-"""What it takes to evaluate code that nobody has read; each backend is one file beside this one."""
+"""What a backend that evaluates untrusted code must do.
+
+The asteval worker is sent this module as source text, so it imports nothing but the standard library and `clock`.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +15,7 @@ from ...clock import checked_seconds, is_finite_number
 
 @dataclass(frozen=True, slots=True)
 class EvalLimits:
-    """How much one evaluation may use. Every limit is always set; ValueError for one that is none.
+    """How much one evaluation may use. Every limit is always set; ValueError for one that is not a positive number.
 
     Attributes:
         seconds: of running time.
@@ -81,15 +85,17 @@ class EvalBackend(Protocol):
     """Runs code where it can do no harm. `weakincentives.testing.EvalEscapes` is what every one must survive.
 
     Safe to call from any thread. Whatever the code does: the call ends within the limits and a second, it returns, the
-    process it is called from lives, and nothing but the `EvalResult` gets out. A backend may have `close()`, and
-    `begin()`, which gives the backend for one call before its files are read.
+    process it is called from lives, and nothing but the `EvalResult` gets out. Derive from this class: `begin` and
+    `close` have defaults.
     """
 
     @property
+    @abstractmethod
     def guide(self) -> str:
         """What a model must know to write code for it: what is there, and what is missing. A few lines of text."""
         ...
 
+    @abstractmethod
     def evaluate(self, code: str, inputs: Mapping[str, Any], files: EvalFiles, limits: EvalLimits) -> EvalResult:
         """Run the code with the inputs as its global names. What the code does wrong is in the result's `error`.
 
@@ -97,5 +103,12 @@ class EvalBackend(Protocol):
         """
         ...
 
+    def begin(self) -> EvalBackend:
+        """The backend for one call, asked for before the call's files are read.
 
-__all__ = ["EvalBackend", "EvalFiles", "EvalLimits", "EvalResult"]
+        One whose code reaches the files by itself returns a backend that starts no code once the call is over.
+        """
+        return self
+
+    def close(self) -> None:
+        """End what it started; twice is fine. It may start again when it is used again. By default there is nothing."""

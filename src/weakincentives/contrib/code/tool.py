@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from ...filesystem import Filesystem
 from ...filesystem.paths import normalise
-from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
+from ...prompt import MarkdownSection, Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 from .protocol import EvalBackend, EvalFiles, EvalLimits, EvalResult
 
 # Values that came out of evaluated code, as text of bounded length and cost.
@@ -148,15 +148,15 @@ def evaluate_python_tool(
 ) -> Tool[EvaluatePythonParams, PythonResult]:
     """The tool, over that backend. Files are written only when the code succeeded.
 
-    A backend whose code reaches the prompt's files by itself has `begin()`, which gives the backend for one call: one
-    that does not start the code once the call is over. `open_world` is whether the code reaches a network.
+    `open_world` is whether the code reaches a network.
     """
 
     def evaluate_python(params: EvaluatePythonParams, *, context: ToolContext) -> ToolResult[PythonResult]:
         problem = _problem(params)
         if problem is not None:
             return ToolResult.error(problem)
-        begun = _begun(backend, context)
+        begun = backend.begin()
+        context.require_active()  # after `begin`, so that a call which ends in between is noticed by one of the two
         try:
             files = _files(params, context.filesystem, limits)
         except _Unusable as error:
@@ -188,16 +188,6 @@ def evaluate_python_tool(
     )
 
 
-def _begun(backend: EvalBackend, context: ToolContext) -> EvalBackend:
-    """The backend for this call; raises when the call is over."""
-    begin: Callable[[], EvalBackend] | None = getattr(backend, "begin", None)
-    if begin is None:
-        return backend
-    begun = begin()
-    context.require_active()  # after `begin`, so that a call which ends in between is noticed by one of the two
-    return begun
-
-
 class _Unusable(Exception):  # noqa: N818 - the name of what is wrong with a file
     """Files that were named cannot be used; the text says what to do."""
 
@@ -207,7 +197,7 @@ def _problem(params: EvaluatePythonParams) -> str | None:
         return f"The code is over {MAX_CODE:,} characters\nPut data into a file and name it in reads."
     for name in params.inputs:
         if not name.isidentifier() or keyword.iskeyword(name):
-            return f"The input name {name!r} is no Python name\nUse letters, digits and _, such as 'total_price'."
+            return f"The input name {name!r} is not a Python name\nUse letters, digits and _, such as 'total_price'."
     if len(params.reads) + len(params.writes) > MAX_FILES:
         return f"More than {MAX_FILES} files are named\nWork on fewer at a time."
     return None
@@ -279,3 +269,43 @@ def _failure(result: EvalResult, name: str) -> str:
         printed = result.stdout[-4000:].rstrip()
         text += f"\nPrinted before that:\n{printed}"
     return text
+
+
+class CodeSection(MarkdownSection[Any]):
+    """One tool, `evaluate_python`, over a backend.
+
+    Args:
+        owned: whether the backend is the section's own, so that `close` ends it.
+        tool_prefix: put before the name of the tool.
+    """
+
+    def __init__(
+        self,
+        backend: EvalBackend,
+        limits: EvalLimits,
+        *,
+        owned: bool = True,
+        accepts_overrides: bool,
+        key: str,
+        title: str,
+        tool_prefix: str,
+    ) -> None:
+        self._owned = backend if owned else None
+        super().__init__(
+            title=title,
+            template=instructions(tool_prefix, backend, limits).replace("$", "$$"),
+            key=key,
+            tools=[evaluate_python_tool(f"{tool_prefix}evaluate_python", backend, limits, accepts_overrides)],
+            accepts_overrides=accepts_overrides,
+        )
+
+    def close(self) -> None:
+        """End what evaluates the code, if it is the section's own; it starts again when it is used again."""
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -13,8 +13,19 @@ from operator import attrgetter
 from ...filesystem import Filesystem, HostFilesystem
 from ...session import SessionProtocol, upsert_by
 from .digest import DEFAULT_NAME, DigestConfig, WorkspaceDigest
-from .manifests import BINARY, PROGRAMMING, SNIFFED, Findings, clip, find, language_by_content, language_by_name
-from .scan import Entry, Scan, scan
+from .scan import (
+    BINARY,
+    PROGRAMMING,
+    SNIFFED,
+    Findings,
+    TreeEntry,
+    WorkspaceScan,
+    clip,
+    find,
+    language_by_content,
+    language_by_name,
+    scan,
+)
 
 # From what was found to the words of the digest. The same files give the same words, in whatever order they came.
 
@@ -46,7 +57,7 @@ class Totals:
         return f"{_files(self.files[name])}, {readable(self.sizes[name])}"
 
 
-def languages_of(fs: Filesystem, files: Iterable[Entry]) -> Totals:
+def languages_of(fs: Filesystem, files: Iterable[TreeEntry]) -> Totals:
     """The languages; files whose names say nothing are looked into, a few bytes each."""
     totals = Totals()
     for entry in files:
@@ -54,14 +65,14 @@ def languages_of(fs: Filesystem, files: Iterable[Entry]) -> Totals:
     return totals
 
 
-def _sniffed(fs: Filesystem, entry: Entry) -> str:
+def _sniffed(fs: Filesystem, entry: TreeEntry) -> str:
     try:
         return language_by_content(fs.read_bytes(entry.path, limit=SNIFFED))
     except OSError:
         return BINARY
 
 
-def layout_of(files: Iterable[Entry], depth: int) -> Totals:
+def layout_of(files: Iterable[TreeEntry], depth: int) -> Totals:
     """What each directory of the upper levels holds, all below it included."""
     totals = Totals()
     for entry in files:
@@ -71,7 +82,7 @@ def layout_of(files: Iterable[Entry], depth: int) -> Totals:
     return totals
 
 
-def summary_of(scan: Scan, languages: Totals, findings: Findings) -> str:
+def summary_of(scan: WorkspaceScan, languages: Totals, findings: Findings) -> str:
     """The digest in a sentence or two."""
     size = sum(entry.size for entry in scan.files)
     more = "" if scan.complete else " or more"
@@ -83,7 +94,7 @@ def summary_of(scan: Scan, languages: Totals, findings: Findings) -> str:
     return f"{said}." + (f" Entry points: {', '.join(starts)}." if starts else "")
 
 
-def body_of(scan: Scan, languages: Totals, findings: Findings, config: DigestConfig) -> str:
+def body_of(scan: WorkspaceScan, languages: Totals, findings: Findings, config: DigestConfig) -> str:
     """The whole digest, cut at a line when it is longer than it may be."""
     most = config.max_entries
     layout = layout_of(scan.files, config.max_depth)
@@ -100,7 +111,7 @@ def body_of(scan: Scan, languages: Totals, findings: Findings, config: DigestCon
     return _fitted("\n\n".join("\n".join(part) for part in parts if part), config.max_chars)
 
 
-def _size_line(scan: Scan) -> str:
+def _size_line(scan: WorkspaceScan) -> str:
     size = sum(entry.size for entry in scan.files)
     said = f"{_files(len(scan.files))} in {_plural(scan.directories, 'directory', 'directories')}, {readable(size)}"
     if scan.symlinks:
@@ -173,7 +184,7 @@ def _plural(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DigestSource = Filesystem | str | os.PathLike[str]
 """Where the files are: a filesystem, or a directory of this machine."""
@@ -222,7 +233,7 @@ def refresh_digest(
     """
     config = config or _DEFAULT
     install_digest(session)
-    known = digest_of(session, name)
+    known = session_digest(session, name)
     with _opened(source) as fs:
         found = scan(fs, config)
         digest = known
@@ -247,7 +258,7 @@ def current_digest(
         return _made(fs, found, config, name)
 
 
-def digest_of(session: SessionProtocol, name: str = DEFAULT_NAME) -> WorkspaceDigest | None:
+def session_digest(session: SessionProtocol, name: str = DEFAULT_NAME) -> WorkspaceDigest | None:
     """The digest of that name in a session, or None."""
     return next((digest for digest in reversed(session[WorkspaceDigest].all()) if digest.name == name), None)
 
@@ -263,7 +274,7 @@ def _opened(source: DigestSource) -> AbstractContextManager[Filesystem]:
     return nullcontext(source)
 
 
-def _made(fs: Filesystem, found: Scan, config: DigestConfig, name: str) -> WorkspaceDigest:
+def _made(fs: Filesystem, found: WorkspaceScan, config: DigestConfig, name: str) -> WorkspaceDigest:
     languages = languages_of(fs, found.files)
     findings = find(fs, found.files)
     return WorkspaceDigest(

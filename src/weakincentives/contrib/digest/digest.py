@@ -60,6 +60,3 @@ class DigestConfig:
                 raise PromptValidationError(
                     f"DigestConfig {item.name} must be a number from {least} on, got {value!r}."
                 )
-
-
-__all__ = ["DEFAULT_NAME", "DigestConfig", "WorkspaceDigest"]

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...prompt import MarkdownSection, Section, SectionVisibility
-from ...prompt.section import Enabled, Visibility
+from ...prompt.section import Enabled, Visibility, suite_config
 from ...session import SessionProtocol
-from .build import DigestSource, Improve, current_digest, digest_of, install_digest, refresh_digest
+from .build import DigestSource, Improve, current_digest, install_digest, refresh_digest, session_digest
 from .digest import DEFAULT_NAME, DigestConfig, WorkspaceDigest
 
 _BODY = "An outline of the workspace, made from its files. Ignored files do not count."
@@ -58,7 +58,7 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
         enabled: Enabled | None = None,
         visibility: Visibility = SectionVisibility.SUMMARY,
     ) -> None:
-        self.config = config or DigestConfig()
+        self.config: DigestConfig = suite_config(DigestConfig, session, config)
         self.source = source
         self.improve = improve
         self._latest: WorkspaceDigest | None = None
@@ -81,7 +81,7 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
         """Register the reducer and, with a source, bring the session's digest up to date."""
         install_digest(session)
         digest = self._current(session)
-        if digest is not None and digest is not digest_of(session, self.key):
+        if digest is not None and digest is not session_digest(session, self.key):
             session.dispatch(digest)
 
     def refresh(self, session: SessionProtocol, source: DigestSource | None = None) -> WorkspaceDigest:
@@ -107,13 +107,10 @@ class WorkspaceDigestSection(MarkdownSection[Any]):
         return _NONE if digest is None else digest.body
 
     def _current(self, session: SessionProtocol | None) -> WorkspaceDigest | None:
-        known = None if session is None else digest_of(session, self.key)
+        known = None if session is None else session_digest(session, self.key)
         if self.source is None:
             return known
         digest = current_digest(self.source, (known, self._latest), self.config, self.key)
         if not digest.improved:
             self._latest = digest  # spares another session the work, as long as no file changes
         return digest
-
-
-__all__ = ["WorkspaceDigestSection"]

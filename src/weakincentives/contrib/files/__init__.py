@@ -1,7 +1,7 @@
 """What suites that work with files share: pages, edits, diffs, copies in and out."""
 
 from .diffs import unified
-from .edits import EditRefusedError, replaced
+from .edits import EditRefusedError, apply_edit
 from .mounts import HostMount, copy_in, export_files
 from .pages import Page, is_binary, read_page
 from .tracked import TrackedFilesystem, TrackedMemory
@@ -12,10 +12,10 @@ __all__ = [
     "Page",
     "TrackedFilesystem",
     "TrackedMemory",
+    "apply_edit",
     "copy_in",
     "export_files",
     "is_binary",
     "read_page",
-    "replaced",
     "unified",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import unified_diff
 from hashlib import blake2b
 
@@ -78,35 +79,26 @@ def _compared(before: bytes | None, after: bytes | None) -> tuple[int, tuple[byt
     """What differs of two big texts, with a few lines around it; and how many lines were left out above."""
     if before is None or after is None or is_binary(before) or is_binary(after):
         return 0, (before, after)
-    start = _same_start(before, after)
+    start = _same_length(min(len(before), len(after)), lambda low, to: before[low:to] == after[low:to])
     for _ in range(CONTEXT + 1):
         start = before.rfind(b"\n", 0, start - 1) + 1 if start > 0 else 0
-    shortest = min(len(before), len(after)) - start
-    tail = _same_end(before, after, shortest)
-    end = len(before) - tail
+    old, new = len(before), len(after)
+    tail = _same_length(
+        min(old, new) - start, lambda low, to: before[old - to : old - low] == after[new - to : new - low]
+    )
+    end = old - tail
     for _ in range(CONTEXT + 1):
         end = before.find(b"\n", end) + 1 or len(before)
     cut = len(before) - end
     return before.count(b"\n", 0, start), (before[start:end], after[start : len(after) - cut])
 
 
-def _same_start(a: bytes, b: bytes) -> int:
-    """How many bytes are equal at the start, by halves: comparing two slices is quick."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _same_end(a: bytes, b: bytes, most: int) -> int:
+def _same_length(most: int, same: Callable[[int, int], bool]) -> int:
+    """How many bytes are equal, by halves: comparing two slices is quick. `same` is of those from one place on."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if a[len(a) - middle : len(a) - low] == b[len(b) - middle : len(b) - low]:
+        if same(low, middle):
             low = middle
         else:
             high = middle - 1
@@ -206,6 +198,3 @@ def _verb(before: bytes | None, after: bytes | None) -> str:
 
 def _size(data: bytes | None) -> str:
     return f"{0 if data is None else len(data):,}"
-
-
-__all__ = ["unified"]

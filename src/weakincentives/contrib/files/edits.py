@@ -1,4 +1,4 @@
-"""Exact replacement of text in a file, and help for whoever got the text almost right."""
+"""Exact replacement of text in a file, and help for a model that got the text almost right."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class EditRefusedError(ValueError):
     """The text to replace is absent or not unique; the message says where something like it is, and what to do."""
 
 
-def replaced(path: str, content: str, old: str, new: str, *, every: bool = False) -> str:
+def apply_edit(path: str, content: str, old: str, new: str, *, every: bool = False) -> str:
     """The content with `old` replaced by `new`, once, or wherever it occurs.
 
     Line breaks are those of the file: where it has CRLF throughout, a plain line break in `old` and `new` means CRLF.

@@ -46,7 +46,7 @@ class HostMount:
 
 
 class Copied(NamedTuple):
-    """What a mount brought: number and size of the files, and what was left out because it is no ordinary file."""
+    """What a mount brought: number and size of the files, and what was left out because it is not an ordinary file."""
 
     mount: HostMount
     files: int
@@ -57,9 +57,9 @@ class Copied(NamedTuple):
 def copy_in(mount: HostMount, target: Filesystem, allowed_roots: Iterable[str | os.PathLike[str]]) -> Copied:
     """Copy the folder's files into the target.
 
-    `PromptValidationError` when the folder is not inside an allowed root once all symlinks are resolved, is no folder,
-    is part of undo state, or holds more than the limits. Symlinks in it are never followed: they are left out and named
-    in the result. Undo state in it is left out.
+    `PromptValidationError` when the folder is not inside an allowed root once all symlinks are resolved, is not a
+    folder, is part of undo state, or holds more than the limits. Symlinks in it are never followed: they are left out
+    and named in the result. Undo state in it is left out.
     """
     folder = _allowed(mount, allowed_roots)
     into = normalise(mount.into)
@@ -88,7 +88,7 @@ def _allowed(mount: HostMount, allowed_roots: Iterable[str | os.PathLike[str]]) 
             mount, f"it is not inside an allowed root (allowed: {listed}). Name one in the config: allowed_roots=[...]"
         )
     if not folder.is_dir():
-        _refuse(mount, "it is no folder. Mounts copy folders; choose single files with include=")
+        _refuse(mount, "it is not a folder. Mounts copy folders; choose single files with include=")
     if any(map(reserved, folder.parts)):
         _refuse(mount, "it holds undo state, whose old contents must not be shown. Mount the folder it is kept for")
     return folder

@@ -25,7 +25,7 @@ SNIFFED_BYTES = 8192
 
 
 class BinaryFileError(NotTextError):
-    """A file that is no UTF-8 text was to be shown or edited."""
+    """A file that is not UTF-8 text was to be shown or edited."""
 
 
 class TooLargeError(NotTextError):
@@ -162,9 +162,3 @@ def _lines(chunks: Iterable[bytes], path: str) -> Iterator[str]:
         raise _binary(path) from error
     if rest:
         yield rest
-
-
-__all__ = [
-    "DEFAULT_LINES", "MAX_EDITED_BYTES", "MAX_PAGE_CHARS", "BinaryFileError", "Page", "TooLargeError", "is_binary",
-    "read_page", "read_whole", "text_of",
-]  # fmt: skip

@@ -10,7 +10,7 @@ from ...filesystem import FileKind, Filesystem
 from ...filesystem.paths import normalise
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from .pages import DEFAULT_LINES, Page, read_page
-from .tool_parts import READS, Names
+from .tool_parts import READS, ToolNames
 
 MAX_ENTRIES = 500
 MAX_MATCHES = 200
@@ -127,11 +127,10 @@ class FoundLines:
         return "\n".join([f"{found.path}:{found.line}: {found.text}" for found in self.lines])
 
 
-def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, Any]]:
+def reading_tools(names: ToolNames, *, accepts_overrides: bool) -> list[Tool[Any, Any]]:
     """The five tools."""
 
-    def read_file(fs: Filesystem, params: ReadFileParams, context: ToolContext) -> ToolResult[FileContent]:
-        del context
+    def read_file(fs: Filesystem, params: ReadFileParams, _: ToolContext) -> ToolResult[FileContent]:
         if params.offset < 1 or params.limit < 1:
             return ToolResult.error("offset and limit must be at least 1\nLines are counted from 1.")
         page = read_page(fs, params.path, offset=params.offset, limit=params.limit)
@@ -141,8 +140,7 @@ def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
             )
         return ToolResult(_position(params.path, page, names), FileContent(normalise(params.path), page))
 
-    def list_directory(fs: Filesystem, params: ListDirectoryParams, context: ToolContext) -> ToolResult[Listing]:
-        del context
+    def list_directory(fs: Filesystem, params: ListDirectoryParams, _: ToolContext) -> ToolResult[Listing]:
         stats = fs.list(params.path)
         path = normalise(params.path)
         entries = tuple(Entry(stat.path.rpartition("/")[2], stat.kind, stat.size) for stat in stats[:MAX_ENTRIES])
@@ -152,12 +150,10 @@ def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
             message += f" The first {MAX_ENTRIES} are shown; use {names('glob_files')} to choose."
         return ToolResult(message, Listing(path, entries))
 
-    def glob_files(fs: Filesystem, params: GlobFilesParams, context: ToolContext) -> ToolResult[FoundFiles]:
-        del context
+    def glob_files(fs: Filesystem, params: GlobFilesParams, _: ToolContext) -> ToolResult[FoundFiles]:
         return _found(fs.glob(params.pattern, path=params.path), "path", "Use a narrower pattern.")
 
-    def search_files(fs: Filesystem, params: SearchFilesParams, context: ToolContext) -> ToolResult[FoundFiles]:
-        del context
+    def search_files(fs: Filesystem, params: SearchFilesParams, _: ToolContext) -> ToolResult[FoundFiles]:
         return _found(fs.search(params.query, limit=MAX_ENTRIES + 1), "file", "Use a longer query.")
 
     def grep_files(fs: Filesystem, params: GrepFilesParams, context: ToolContext) -> ToolResult[FoundLines]:
@@ -217,7 +213,7 @@ def reading_tools(names: Names, *, accepts_overrides: bool) -> list[Tool[Any, An
     ]  # fmt: skip
 
 
-def _position(path: str, page: Page, names: Names) -> str:
+def _position(path: str, page: Page, names: ToolNames) -> str:
     if page.total == 0:
         return f"{path} is empty."
     if page.total == len(page.lines):
@@ -247,19 +243,3 @@ def _entry(entry: Entry) -> str:
     if entry.kind == "directory":
         return f"{entry.name}/"
     return f"{entry.name} ({entry.size:,} bytes)" if entry.kind == "file" else f"{entry.name} ({entry.kind})"
-
-
-__all__ = [
-    "Entry",
-    "FileContent",
-    "FoundFiles",
-    "FoundLine",
-    "FoundLines",
-    "GlobFilesParams",
-    "GrepFilesParams",
-    "ListDirectoryParams",
-    "Listing",
-    "ReadFileParams",
-    "SearchFilesParams",
-    "reading_tools",
-]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 
 from ...errors import FilesystemError, ReadOnlyError
 from ...filesystem import Filesystem
-from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
+from ...prompt import ReadBeforeWritePolicy, Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
 from .edits import EditRefusedError
 from .pages import BinaryFileError, TooLargeError
 
@@ -26,17 +26,25 @@ EXAMPLE_FILES: dict[str, str] = {
 
 
 @final
-class Names:
+class ToolNames:
     """The tools' names in one section, for messages and for the tools themselves."""
 
     __slots__ = ("prefix",)
 
     def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
+        self.prefix: str = prefix
 
     def __call__(self, tool: str) -> str:
         """The tool's full name."""
         return f"{self.prefix}{tool}"
+
+    def read_before_write(self) -> ReadBeforeWritePolicy:
+        """The rule that a file must be read before these tools change it."""
+        return ReadBeforeWritePolicy(
+            reads=[self("read_file")],
+            writes=[self("write_file"), self("edit_file")],
+            transfers=[self("copy_file"), self("move_file")],
+        )
 
     def build(
         self,
@@ -103,7 +111,5 @@ class Names:
 
 
 READS = ToolAnnotations(read_only=True, idempotent=True, open_world=False)
-ADDS = ToolAnnotations(destructive=False, open_world=False)
-DESTROYS = ToolAnnotations(destructive=True, open_world=False)
-
-__all__ = ["ADDS", "DESTROYS", "EXAMPLE_FILES", "READS", "Act", "Names"]
+ADDS = ToolAnnotations(destructive=False, open_world=False, starts_programs=False)
+DESTROYS = ToolAnnotations(destructive=True, open_world=False, starts_programs=False)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, final
+from typing import NamedTuple, Self, final
 
 from ...clock import Clock
-from ...fence import Guard, Owner
-from ...filesystem import FileChanges, Filesystem, GuardedFilesystem, InMemoryFilesystem
-from ...filesystem.ownership import open_savepoint
+from ...fence import Guard
+from ...filesystem import FileChanges, Filesystem, HostFilesystem, InMemoryFilesystem
 from ...filesystem.paths import ROOT, join, normalise
-from ...filesystem.protocol import fingerprint_of_stat
+from ...filesystem.protocol import FileNode, fingerprint_of_stat
 from ...filesystem.search.walk import FilesystemTree, walk_files
+from ...filesystem.views import UNGUARDED, Operation, WrapperFilesystem
 from .diffs import unified
 
 KEPT_BYTES = 1 << 20
@@ -22,7 +21,7 @@ KEPT_TOTAL = 64 << 20
 """Of further files only fingerprints are kept: a call may delete a tree of any size."""
 
 
-class Original(NamedTuple):
+class OriginalFile(NamedTuple):
     """A file as it was: its bytes, or the fingerprint of a big one."""
 
     size: int
@@ -30,18 +29,25 @@ class Original(NamedTuple):
     fingerprint: str = ""
 
 
-_OPEN: Guard = nullcontext()
-
-
 @final
-class Originals:
-    """What files were before they were first changed: one original for each that was touched, nothing of the others."""
+class OriginalFiles:
+    """What files were before they were first changed: one original per file that was touched, nothing of the others."""
 
     __slots__ = ("_kept", "_room")
 
     def __init__(self) -> None:
-        self._kept: dict[str, Original | None] = {}
+        self._kept: dict[str, OriginalFile | None] = {}
         self._room = KEPT_TOTAL
+
+    def note_before(self, operation: Operation, fs: Filesystem, path: str, target: str = ROOT) -> None:
+        """The operation is about to change the files at these paths."""
+        if operation in {"write", "append"}:
+            self.note(fs, path)
+            return
+        if operation in {"delete", "move"}:
+            self.note_tree(fs, path)
+        if operation in {"copy", "move"}:
+            self.note_arrivals(fs, path, target)
 
     def note(self, fs: Filesystem, path: str) -> None:
         """The file is about to change."""
@@ -93,75 +99,34 @@ class Originals:
 
 
 @final
-class TrackedFilesystem(GuardedFilesystem):
+class TrackedFilesystem(WrapperFilesystem):
     """The same files; what they were before their first change through this object can still be told.
 
-    What was taken back is no difference: the originals are compared with the files as they are when asked. Changes made
-    past this object, by other programs for instance, are seen only in files that it touched as well.
+    A change that was undone is not a difference: the originals are compared with the files as they are when asked.
+    Changes made past this object, by other programs for instance, are seen only in files that it touched as well.
     """
 
     __slots__ = ("_originals",)
 
     def __init__(self, fs: Filesystem) -> None:
-        super().__init__(fs, _OPEN)
-        self._originals = Originals()
+        super().__init__(fs)
+        self._originals = OriginalFiles()
 
-    def write(self, path: str, content: str | bytes) -> None:
-        """See `Filesystem.write`."""
-        self._originals.note(self._fs, path)
-        self._fs.write(path, content)
-
-    def append(self, path: str, content: str | bytes) -> None:
-        """See `Filesystem.append`."""
-        self._originals.note(self._fs, path)
-        self._fs.append(path, content)
-
-    def delete(self, path: str, *, recursive: bool = False) -> None:
-        """See `Filesystem.delete`."""
-        self._originals.note_tree(self._fs, path)
-        self._fs.delete(path, recursive=recursive)
-
-    def copy(self, source: str, target: str) -> None:
-        """See `Filesystem.copy`."""
-        self._originals.note_arrivals(self._fs, source, target)
-        self._fs.copy(source, target)
-
-    def move(self, source: str, target: str) -> None:
-        """See `Filesystem.move`."""
-        self._originals.note_tree(self._fs, source)
-        self._originals.note_arrivals(self._fs, source, target)
-        self._fs.move(source, target)
-
-    # What is needed at each call goes straight to the files.
-
-    def snapshot(self) -> Any:
-        """See `Filesystem.snapshot`."""
-        return self._fs.snapshot()
-
-    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
-        """The same for a transaction; see `HostFilesystem.savepoint`."""
-        return open_savepoint(self._fs, owner, for_all=for_all)
-
-    def restore(self, snapshot: Any, /) -> None:
-        """See `Filesystem.restore`."""
-        self._fs.restore(snapshot)
-
-    def release(self, snapshot: Any, /) -> None:
-        """See `Filesystem.release`."""
-        self._fs.release(snapshot)
+    def _writing(self, operation: Operation, path: str = ROOT, target: str = ROOT) -> Guard:
+        self._originals.note_before(operation, self._fs, path, target)
+        return UNGUARDED
 
     def close(self) -> None:
-        """Close the files underneath, where they are of the kind that is closed."""
-        close = getattr(self._fs, "close", None)
-        if close is not None:
-            close()
+        """Close the files underneath, where they are on disk."""
+        if isinstance(self._fs, HostFilesystem):
+            self._fs.close()
 
     def differences(self) -> FileChanges:
-        """See `Originals.differences`."""
+        """See `OriginalFiles.differences`."""
         return self._originals.differences(self._fs)
 
     def diff(self) -> str:
-        """See `Originals.diff`."""
+        """See `OriginalFiles.diff`."""
         return self._originals.diff(self._fs)
 
 
@@ -175,58 +140,61 @@ class TrackedMemory(InMemoryFilesystem):
     __slots__ = ("_originals",)
 
     def __init__(self, files: Mapping[str, str | bytes] = MappingProxyType({}), *, clock: Clock | None = None) -> None:
-        self._originals: Originals | None = None
+        self._originals: OriginalFiles | None = None
         super().__init__(files, clock=clock)
 
     def begin(self) -> Self:
         """From now on changes are changes."""
-        self._originals = Originals()
+        self._originals = OriginalFiles()
         return self
+
+    def _note(self, operation: Operation, path: str, target: str = ROOT) -> None:
+        if self._originals is not None:
+            self._originals.note_before(operation, self, path, target)
 
     def write(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.write`."""
-        if self._originals is not None:
-            self._originals.note(self, path)
+        self._note("write", path)
         super().write(path, content)
+
+    def put_node(self, path: str, node: FileNode | None) -> None:
+        """See `RecordableFilesystem.put_node`."""
+        self._note("write", path)
+        super().put_node(path, node)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
-        if self._originals is not None:
-            self._originals.note(self, path)
+        self._note("append", path)
         super().append(path, content)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """See `Filesystem.delete`."""
-        if self._originals is not None:
-            self._originals.note_tree(self, path)
+        self._note("delete", path)
         super().delete(path, recursive=recursive)
 
     def copy(self, source: str, target: str) -> None:
         """See `Filesystem.copy`."""
-        if self._originals is not None:
-            self._originals.note_arrivals(self, source, target)
+        self._note("copy", source, target)
         super().copy(source, target)
 
     def move(self, source: str, target: str) -> None:
         """See `Filesystem.move`."""
-        if self._originals is not None:
-            self._originals.note_tree(self, source)
-            self._originals.note_arrivals(self, source, target)
+        self._note("move", source, target)
         super().move(source, target)
 
     def close(self) -> None:
-        """Nothing: memory is given back when nobody holds it."""
+        """Does nothing: files in memory hold nothing that must be closed."""
 
     def differences(self) -> FileChanges:
-        """See `Originals.differences`; nothing before `begin`."""
+        """See `OriginalFiles.differences`; nothing before `begin`."""
         return FileChanges() if self._originals is None else self._originals.differences(self)
 
     def diff(self) -> str:
-        """See `Originals.diff`; nothing before `begin`."""
+        """See `OriginalFiles.diff`; nothing before `begin`."""
         return "" if self._originals is None else self._originals.diff(self)
 
 
-def _now(fs: Filesystem, path: str, kept: int) -> Original | None:
+def _now(fs: Filesystem, path: str, kept: int) -> OriginalFile | None:
     """The file as it is: its content if that has at most `kept` bytes."""
     try:
         found = fs.stat(path)
@@ -235,21 +203,18 @@ def _now(fs: Filesystem, path: str, kept: int) -> Original | None:
         if found.size <= kept:
             content = fs.read_bytes(path, limit=kept + 1)
             if len(content) <= kept:
-                return Original(len(content), content)
+                return OriginalFile(len(content), content)
         # In memory a fingerprint costs no reading, and the clock may be a test's that stands still.
         known = fs.fingerprint(path) if isinstance(fs, InMemoryFilesystem) else fingerprint_of_stat(fs.stat(path))
-        return Original(found.size, None, known)
+        return OriginalFile(found.size, None, known)
     except OSError:  # nothing there, or nothing that can be read as a file
         return None
 
 
-def _now_like(fs: Filesystem, path: str, original: Original | None) -> Original | None:
-    """The file as it is, told in the way in which the original is."""
+def _now_like(fs: Filesystem, path: str, original: OriginalFile | None) -> OriginalFile | None:
+    """The file as it is, described in the same way as the original."""
     return _now(fs, path, KEPT_BYTES if original is None or original.content is not None else -1)
 
 
-def _size(version: Original | None) -> str:
+def _size(version: OriginalFile | None) -> str:
     return f"{0 if version is None else version.size:,}"
-
-
-__all__ = ["Originals", "TrackedFilesystem", "TrackedMemory"]

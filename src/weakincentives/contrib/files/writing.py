@@ -7,13 +7,13 @@ from typing import Any
 
 from ...filesystem import Filesystem
 from ...filesystem.paths import ROOT, normalise
-from ...filesystem.text import encode
+from ...filesystem.protocol import encode
 from ...prompt import Tool, ToolContext, ToolExample, ToolResult
 from ...prompt.read_before_write import SeenFiles, is_known
 from .diffs import unified
-from .edits import EditRefusedError, replaced
+from .edits import EditRefusedError, apply_edit
 from .pages import read_whole, text_of
-from .tool_parts import ADDS, DESTROYS, Names
+from .tool_parts import ADDS, DESTROYS, ToolNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class FileDeleted:
         return self.path
 
 
-def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: bool) -> list[Tool[Any, Any]]:
+def writing_tools(names: ToolNames, *, read_before_write: bool, accepts_overrides: bool) -> list[Tool[Any, Any]]:
     """The five tools. With `read_before_write` a policy has made sure that what was read has not changed since."""
 
     def write_file(fs: Filesystem, params: WriteFileParams, context: ToolContext) -> ToolResult[FileWritten]:
@@ -118,25 +118,21 @@ def writing_tools(names: Names, *, read_before_write: bool, accepts_overrides: b
             )
         return _replace(fs, path, before, params.content, names)
 
-    def edit_file(fs: Filesystem, params: EditFileParams, context: ToolContext) -> ToolResult[FileWritten]:
-        del context
+    def edit_file(fs: Filesystem, params: EditFileParams, _: ToolContext) -> ToolResult[FileWritten]:
         path, before = params.path, read_whole(fs, params.path)
-        text = replaced(path, text_of(before, path), params.old_text, params.new_text, every=params.replace_all)
+        text = apply_edit(path, text_of(before, path), params.old_text, params.new_text, every=params.replace_all)
         return _replace(fs, path, before, text, names)
 
-    def copy_file(fs: Filesystem, params: TransferParams, context: ToolContext) -> ToolResult[FileTransferred]:
-        del context
+    def copy_file(fs: Filesystem, params: TransferParams, _: ToolContext) -> ToolResult[FileTransferred]:
         fs.copy(params.src, params.dst)
         return ToolResult("Copied.", FileTransferred(normalise(params.src), normalise(params.dst)))
 
-    def move_file(fs: Filesystem, params: TransferParams, context: ToolContext) -> ToolResult[FileTransferred]:
-        del context
+    def move_file(fs: Filesystem, params: TransferParams, _: ToolContext) -> ToolResult[FileTransferred]:
         _refuse_protected(fs, params.src, "move")
         fs.move(params.src, params.dst)
         return ToolResult("Moved.", FileTransferred(normalise(params.src), normalise(params.dst)))
 
-    def delete_file(fs: Filesystem, params: DeleteFileParams, context: ToolContext) -> ToolResult[FileDeleted]:
-        del context
+    def delete_file(fs: Filesystem, params: DeleteFileParams, _: ToolContext) -> ToolResult[FileDeleted]:
         _refuse_protected(fs, params.path, "delete")
         fs.delete(params.path, recursive=params.recursive)
         return ToolResult("Deleted.", FileDeleted(normalise(params.path)))
@@ -189,7 +185,7 @@ def _refuse_protected(fs: Filesystem, path: str, action: str) -> None:
         )
 
 
-def _replace(fs: Filesystem, path: str, before: bytes, content: str, names: Names) -> ToolResult[FileWritten]:
+def _replace(fs: Filesystem, path: str, before: bytes, content: str, names: ToolNames) -> ToolResult[FileWritten]:
     path, after = normalise(path), encode(content)
     try:
         fs.write(path, after)
@@ -204,15 +200,3 @@ def _replace(fs: Filesystem, path: str, before: bytes, content: str, names: Name
     diff = unified(path, before, after)
     message = f"Wrote {path} ({len(after):,} bytes)." if diff else f"{path} already held exactly that."
     return ToolResult(message, FileWritten(path, len(after), diff))
-
-
-__all__ = [
-    "DeleteFileParams",
-    "EditFileParams",
-    "FileDeleted",
-    "FileTransferred",
-    "FileWritten",
-    "TransferParams",
-    "WriteFileParams",
-    "writing_tools",
-]

@@ -1,7 +1,6 @@
 """A plan the model keeps while it works: four tools, one slice, instructions in three styles."""
 
-from .changes import AddStep, ReadPlan, SetupPlan, UpdateStep, install_plan
-from .plan import Plan, PlanStatus, PlanStep, StepStatus
+from .plan import AddStep, Plan, PlanStatus, PlanStep, ReadPlan, SetupPlan, StepStatus, UpdateStep, install_plan
 from .section import PlanningConfig, PlanningStrategy, PlanningToolsSection
 
 __all__ = [

@@ -1,19 +1,199 @@
-"""The planning suite as a section: instructions, tools, reducers, and the plan as it is now."""
+"""The planning suite as a section: instructions, tools, reducers, and the plan as it is now.
+
+Handlers look and answer; the plan changes when the engine routes their result to the reducers. So a call that fails
+after its handler, in a policy or a subscriber, leaves the plan as it was without anything having to be undone, and a
+recorded result that is replayed changes the plan like the call it stands for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple, Self, TypeVar, final
 
-from ...errors import PromptValidationError
-from ...prompt import MarkdownSection, SectionVisibility, ToolPolicy
-from ...prompt.section import Enabled, Visibility
+from ...errors import PromptValidationError, ToolValidationError
+from ...prompt import (
+    MarkdownSection,
+    SectionVisibility,
+    Tool,
+    ToolAnnotations,
+    ToolContext,
+    ToolExample,
+    ToolPolicy,
+    ToolResult,
+)
+from ...prompt.section import Enabled, Visibility, suite_config
 from ...session import SessionProtocol
-from .changes import install_plan
-from .plan import Plan
-from .tools import PlanningHandlers, PlanningNames, planning_tools
+from .plan import AddStep, Change, Plan, PlanStep, ReadPlan, SetupPlan, UpdateStep, changed, install_plan
+
+_Change = TypeVar("_Change", bound=Change)
+
+
+class PlanningNames(NamedTuple):
+    """The full names of the four tools, for the tools themselves and for instructions and errors that name them."""
+
+    setup: str
+    add: str
+    update: str
+    read: str
+
+    @classmethod
+    def prefixed(cls, prefix: str) -> Self:
+        """The names with a prefix before each."""
+        return cls(*(f"{prefix}planning_{name}" for name in ("setup_plan", "add_step", "update_step", "read_plan")))
+
+
+@final
+@dataclass(slots=True, frozen=True)
+class PlanningHandlers:
+    """The handlers of one section, with the names and limits it has."""
+
+    names: PlanningNames
+    max_steps: int
+    max_notes: int
+
+    def set_up(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
+        """Create or replace the plan."""
+
+        def said(before: Plan | None, after: Plan) -> str:
+            return f"The plan is {'set up' if before is None else 'replaced'} with {_numbers(after.steps)}."
+
+        return self._change(params, context, self.names.setup, said)
+
+    def add(self, params: AddStep, *, context: ToolContext) -> ToolResult[AddStep]:
+        """Append steps; a plan that was completed is active again, and the model is told."""
+
+        def said(before: Plan | None, after: Plan) -> str:
+            added = after.steps[len(after.steps) - len(params.steps) :]
+            return f"Added {_numbers(added)}; {after.progress()}.{_reopened(before, after)}"
+
+        return self._change(params, context, self.names.add, said)
+
+    def update(self, params: UpdateStep, *, context: ToolContext) -> ToolResult[UpdateStep]:
+        """Change a step, or add a note to it; a completed plan whose step is open again is active, too."""
+
+        def said(before: Plan | None, after: Plan) -> str:
+            following = after.next_step()
+            ahead = "The plan is completed." if following is None else f"Next is step {following.step_id}."
+            return f"Updated step {params.step_id}; {after.progress()}.{_reopened(before, after)} {ahead}"
+
+        return self._change(params, context, self.names.update, said)
+
+    def read(self, params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:
+        """Give the whole plan."""
+        del params
+        plan = context.session[Plan].latest()
+        if plan is None:
+            return self._no_plan()
+        return ToolResult.ok(plan, "The plan as it is now:")
+
+    def _change(
+        self, change: _Change, context: ToolContext, again: str, said: Callable[[Plan | None, Plan], str]
+    ) -> ToolResult[_Change]:
+        """Try the change; `said` gives the words for what came of it. A wrong one is told with what to call instead."""
+        session = context.session
+        # The tool may run where its section was never installed; its result would then go nowhere.
+        install_plan(session)
+        before = session[Plan].latest()
+        if before is None and not isinstance(change, SetupPlan):
+            return self._no_plan()
+        try:
+            after = changed(before, change)
+        except ToolValidationError as error:
+            return ToolResult.error(f"{error}\n{self._advice(change, before, again)}")
+        return self._over_limit(change, after) or ToolResult.ok(change, said(before, after))
+
+    def _advice(self, change: Change, plan: Plan | None, again: str) -> str:
+        if isinstance(change, UpdateStep) and plan is not None and plan.step(change.step_id) is None:
+            known = f"It has {_numbers(plan.steps)}. " if plan.steps else "It has no steps yet. "
+            fix = f"call {self.names.read} to see them" if plan.steps else f"call {self.names.add} to add some"
+            return f"{known}{fix[0].upper()}{fix[1:]}"
+        return f"Call {again} again with that corrected"
+
+    def _over_limit(self, change: Change, after: Plan) -> ToolResult[Any] | None:
+        if not isinstance(change, UpdateStep):
+            if len(after.steps) <= self.max_steps:
+                return None
+            return ToolResult.error(
+                f"A plan has at most {self.max_steps} steps; this would make {len(after.steps)}.\n"
+                f"Use larger steps, or call {self.names.setup} with what is left to do"
+            )
+        step = after.step(change.step_id)
+        if step is None or len(step.notes) <= self.max_notes:
+            return None
+        return ToolResult.error(
+            f"Step {step.step_id} has {self.max_notes} notes already, which is the limit.\n"
+            f"Call {self.names.update} without a note, or add a step with {self.names.add} and note it there"
+        )
+
+    def _no_plan(self) -> ToolResult[Any]:
+        return ToolResult.error(f"There is no plan yet.\nCall {self.names.setup} first")
+
+
+def _reopened(before: Plan | None, after: Plan) -> str:
+    """What to say of a plan that was completed and is not any more."""
+    was_completed = before is not None and before.status == "completed"
+    return " The plan was completed and is active again." if was_completed and after.status == "active" else ""
+
+
+def _numbers(steps: tuple[PlanStep, ...]) -> str:
+    """The ids of steps, in words; they ascend."""
+    if not steps:
+        return "no steps"
+    first, last = steps[0].step_id, steps[-1].step_id
+    return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
+_SETUP = SetupPlan("Publish the release notes", ("Collect the changes", "Write the notes"))
+_ADD = AddStep(("Ask for a review",))
+_UPDATE = UpdateStep(1, status="done", note="14 changes, 2 of them breaking.")
+_PLAN = changed(changed(changed(None, _SETUP), _ADD), _UPDATE)
+"""The examples are one story: run in this order in one session, each gives exactly the output it shows."""
+
+
+def planning_tools(handlers: PlanningHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+    """The four tools in the order in which they are used."""
+    names = handlers.names
+    return (
+        Tool[SetupPlan, SetupPlan](
+            name=names.setup,
+            description="Create the plan, or replace it: the objective and the first steps.",
+            handler=handlers.set_up,
+            blocking=False,
+            examples=(ToolExample("Begin with two steps", _SETUP, _SETUP),),
+            annotations=ToolAnnotations(destructive=True, open_world=False, starts_programs=False),
+            accepts_overrides=accepts_overrides,
+        ),
+        Tool[AddStep, AddStep](
+            name=names.add,
+            description="Add steps at the end of the plan.",
+            handler=handlers.add,
+            blocking=False,
+            examples=(ToolExample("One more step", _ADD, _ADD),),
+            annotations=ToolAnnotations(destructive=False, open_world=False, starts_programs=False),
+            accepts_overrides=accepts_overrides,
+        ),
+        Tool[UpdateStep, UpdateStep](
+            name=names.update,
+            description="Change a step's status or title, or add a note to it.",
+            handler=handlers.update,
+            blocking=False,
+            examples=(ToolExample("Finish a step and keep what it showed", _UPDATE, _UPDATE),),
+            annotations=ToolAnnotations(destructive=True, open_world=False, starts_programs=False),
+            accepts_overrides=accepts_overrides,
+        ),
+        Tool[ReadPlan, Plan](
+            name=names.read,
+            description="Read the whole plan: objective, steps, status and all notes.",
+            handler=handlers.read,
+            blocking=False,
+            examples=(ToolExample("See where things stand", ReadPlan(), _PLAN),),
+            annotations=ToolAnnotations(read_only=True, idempotent=True, open_world=False),
+            accepts_overrides=accepts_overrides,
+        ),
+    )
+
 
 # The instructions: one structure for all strategies, in which only the mindset paragraph differs.
 
@@ -45,8 +225,8 @@ MINDSETS: dict[PlanningStrategy, str] = {
 }
 
 _TEMPLATE = """\
-Keep a plan for work that takes more than two steps, and keep it true: it is how you, and whoever reads along, know \
-where things stand. For anything smaller, just do it.
+Keep a plan for work that takes more than two steps, and keep it true: it tells you, and the people \
+who follow your work, where things stand. For anything smaller, just do it.
 
 **Mindset**
 
@@ -64,13 +244,6 @@ for what you observed or concluded.
 
 - Work on one step at a time, and mark it at once when it is done: when all steps are done, the plan is completed.
 - Steps keep their numbers for good. Refer to them by number."""
-
-
-def instructions(strategy: PlanningStrategy, names: PlanningNames) -> str:
-    """The body of the section."""
-    return _TEMPLATE.format(
-        mindset=MINDSETS[strategy], setup=names.setup, add=names.add, update=names.update, read=names.read
-    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -92,9 +265,6 @@ class PlanningConfig:
             value = getattr(self, item.name)
             if type(value) is not int or value < 1:
                 raise PromptValidationError(f"PlanningConfig {item.name} must be a number from 1 on, got {value!r}.")
-
-
-_DEFAULT = PlanningConfig()
 
 
 class PlanningToolsSection(MarkdownSection[Any]):
@@ -134,14 +304,14 @@ class PlanningToolsSection(MarkdownSection[Any]):
     ) -> None:
         if not isinstance(strategy, PlanningStrategy):
             known = ", ".join(f"PlanningStrategy.{item.name}" for item in PlanningStrategy)
-            raise PromptValidationError(f"strategy={strategy!r} is no PlanningStrategy; use one of {known}.")
-        self.config = _DEFAULT if config is None else config
+            raise PromptValidationError(f"strategy={strategy!r} is not a PlanningStrategy; use one of {known}.")
+        self.config: PlanningConfig = suite_config(PlanningConfig, session, config)
         self.strategy = strategy
-        self._names = PlanningNames(tool_prefix)
+        self._names = PlanningNames.prefixed(tool_prefix)
         handlers = PlanningHandlers(self._names, self.config.max_steps, self.config.max_notes)
         super().__init__(
             title=title,
-            template=instructions(strategy, self._names),
+            template=_TEMPLATE.format(mindset=MINDSETS[strategy], **self._names._asdict()),
             tools=planning_tools(handlers, accepts_overrides=accepts_overrides),
             key=key,
             policies=policies,

@@ -2,86 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final, cast, final
 
 from ...errors import SandboxError
-from ..code.protocol import EvalFiles, EvalLimits, EvalResult
-from .container import Container
-from .protocol import Answer
-from .shell import ENVIRONMENT, allowance, before, check_room
-
-# Values that code in a container made, rebuilt on the host from plain data: nothing of theirs is ever run here.
-
-
-MAX_DEPTH: Final = 50
-
-
-@final
-class Shown:
-    """A value of a type that only the container knows; its representation is all there is of it."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-
-def decoded(data: Any, depth: int = 0) -> Any:
-    """The value; `ValueError` for what is none."""
-    if depth > MAX_DEPTH:
-        raise ValueError("nested too deeply")
-    if data is None or isinstance(data, bool | int | str):
-        return data
-    if not isinstance(data, list) or len(cast(list[Any], data)) != 2:
-        raise ValueError("no value")
-    kind, content = cast(list[Any], data)
-    scalar = _SCALARS.get(kind) if isinstance(kind, str) else None
-    if scalar is not None:
-        if not isinstance(content, str):
-            raise ValueError("no text")
-        return scalar(content)
-    if not isinstance(content, list):
-        raise ValueError("no items")  # noqa: TRY004 - the data is wrong, not the program
-    items = cast(list[Any], content)
-    try:
-        return _collection(kind, items, depth + 1)
-    except TypeError as error:  # what cannot be hashed, as a key or in a set
-        raise ValueError("no key") from error
-
-
-def _collection(kind: Any, items: list[Any], depth: int) -> Any:
-    if kind == "d":
-        pairs = [(decoded(key, depth), decoded(value, depth)) for key, value in items]
-        return dict(pairs)
-    build = _COLLECTIONS.get(kind) if isinstance(kind, str) else None
-    if build is None:
-        raise ValueError("no such kind")
-    return build([decoded(item, depth) for item in items])
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("no bytes") from error
-
-
-def _integer(text: str) -> int:
-    return int(text, 16)
-
-
-_SCALARS: Final[Mapping[str, Callable[[str], Any]]] = {"i": _integer, "f": float, "b": _bytes, "o": Shown}
-_COLLECTIONS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {"l": list, "t": tuple, "s": set, "z": frozenset}
-
+from ..code.protocol import EvalBackend, EvalFiles, EvalLimits, EvalResult
+from ..code.wire import decode, pack_bytes
+from .container import Container, SupervisorReply
+from .shell import ENVIRONMENT, FLOOD_FACTOR, check_room, disk_bounds, over_limit_advice
 
 GUIDE: Final = """\
 The code runs as full CPython in a container {network}. Its current directory holds the files you name in `reads`
@@ -91,12 +22,9 @@ and `writes`, and no others can be made there.
 - `/tmp` can be used for anything, and is emptied afterwards.
 - Each call starts afresh: nothing is kept from one to the next but the files that were written."""
 
-FLOOD: Final = 50
-"""How many times the output that is kept may be printed before the code is stopped."""
-
 
 @final
-class ContainerBackend:
+class ContainerBackend(EvalBackend):
     """An `EvalBackend` in a container; each evaluation is a fork of an interpreter that is already running there.
 
     The container is its owner's: `close()` does not end it. The code can do what a command in it can: it reaches the
@@ -110,7 +38,7 @@ class ContainerBackend:
         self._ticket = ticket
 
     def begin(self) -> ContainerBackend:
-        """The backend for one call: when files are put back because that is over, its code is not started any more."""
+        """The backend for one call: once files are restored because the call is over, it starts no code any more."""
         return ContainerBackend(self._container, self._container.ticket)
 
     @property
@@ -137,19 +65,19 @@ class ContainerBackend:
             "act": "evaluate",
             "code": code,
             "inputs": dict(inputs),
-            "contents": {path: Answer.packed(data) for path, data in files.contents.items()},
+            "contents": {path: pack_bytes(data) for path, data in files.contents.items()},
             "writable": sorted(files.writable),
             "limits": {name: getattr(limits, name) for name in ("seconds", "memory", "recursion", "output")}
             | {"file_bytes": limits.file_bytes},
             "seconds": seconds,
             "output": 4 * limits.output,
-            "flood": FLOOD * 4 * limits.output,
+            "flood": FLOOD_FACTOR * 4 * limits.output,
             "result": _most_of_result(limits),
             "env": dict(ENVIRONMENT),
-            **allowance(self._container.spec),
+            **disk_bounds(self._container.spec),
         }
         most = 2 * (4 * limits.output + _most_of_result(limits) + limits.file_bytes) + 1_000_000
-        answer = Answer(self._container.request(message, seconds, most, ticket))
+        answer = SupervisorReply(self._container.request(message, seconds, most, ticket))
         return _result(answer, limits, files, monotonic() - started)
 
 
@@ -158,7 +86,7 @@ def _most_of_result(limits: EvalLimits) -> int:
     return 12 * limits.output + 100_000
 
 
-def _result(answer: Answer, limits: EvalLimits, files: EvalFiles, duration: float) -> EvalResult:
+def _result(answer: SupervisorReply, limits: EvalLimits, files: EvalFiles, duration: float) -> EvalResult:
     said = answer.data("stdout").decode(errors="replace")
     stdout = said[: limits.output]
     truncated = len(said) > limits.output or answer.number("stdout_bytes") > 4 * limits.output
@@ -173,14 +101,14 @@ def _result(answer: Answer, limits: EvalLimits, files: EvalFiles, duration: floa
     return EvalResult(value, stdout, error, truncated, duration, written)
 
 
-def _stopped(answer: Answer, limits: EvalLimits) -> str | None:
+def _stopped(answer: SupervisorReply, limits: EvalLimits) -> str | None:
     """Why the code did not come to its end, or None when it did."""
     how = answer.text("how")
     reasons = {
         "timeout": f"Stopped: it took longer than {limits.seconds + limits.sleep:g} s",
         "flood": "Stopped: it printed without end",
         "disk": f"Stopped: {answer.text('why')}",
-        "before": f"It was not run: {before(answer.text('why'))}",
+        "before": f"It was not run: {over_limit_advice(answer.text('why'))}",
         "files": answer.text("why"),
         "broken": f"It could not be started: {answer.text('why')}",
         "stuck": "Stopped: its processes could not be ended",
@@ -197,7 +125,7 @@ def _killed(code: int, limits: EvalLimits) -> str:
     return "Stopped: the process ended before the code did (os._exit or a crash)"
 
 
-def _outcome(answer: Answer, limits: EvalLimits) -> tuple[Any, str | None]:
+def _outcome(answer: SupervisorReply, limits: EvalLimits) -> tuple[Any, str | None]:
     """The value and the error that the code's own process told: not to be believed, but to be shown."""
     data = answer.data("result")
     if not data:
@@ -208,6 +136,6 @@ def _outcome(answer: Answer, limits: EvalLimits) -> tuple[Any, str | None]:
         error = outcome.get("error")
         if isinstance(error, str):
             return None, error[:8000]
-        return decoded(outcome.get("value")), None
+        return decode(outcome.get("value")), None
     except (ValueError, RecursionError):
-        return None, "The result cannot leave the container: it is no plain value"
+        return None, "The result cannot leave the container: it is not plain data"

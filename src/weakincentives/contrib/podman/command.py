@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import SandboxError
 from .image import DEFAULT_IMAGE
 
-PATIENCE = 30.0
+QUERY_TIMEOUT_SECONDS = 30.0
 """Seconds a command may take that only asks or removes."""
 
 _CONF = Path(__file__).with_name("containers.conf")
@@ -82,16 +82,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "CONTAINERS_CONF": str(_CONF)}
 
 
-def run(line: Sequence[str], patience: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+def run(line: Sequence[str], seconds: float = QUERY_TIMEOUT_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run it to its end; `SandboxError` when it takes too long."""
     try:
         return subprocess.run(
             line, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=patience, check=False,
+            timeout=seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         shown = " ".join(line[:4])
-        raise SandboxError(f"podman did not answer within {patience:g} s ({shown} ...). Try: podman ps") from None
+        raise SandboxError(f"podman did not answer within {seconds:g} s ({shown} ...). Try: podman ps") from None
 
 
 def explained(complaints: str, image: str) -> str:
@@ -112,6 +112,3 @@ def _how_to_get(image: str) -> str:
     if image.startswith("localhost/"):  # no registry has these
         return f"Build it with: podman build --tag {image}"
     return f"Get it with: podman pull {image}"
-
-
-__all__ = ["PATIENCE", "environment", "explained", "find_podman", "podman", "run"]

@@ -9,31 +9,80 @@ import secrets
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
-from threading import Lock
 from time import monotonic
-from typing import IO, Any, Final, final
+from typing import IO, Any, Final, cast, final
 
 from ...errors import SandboxError
+from ...interrupts import Lock
+from ..code.remote import BrokenPipeline, Pipeline
+from ..code.wire import framed, unpack_bytes
 from .command import environment, explained, find_podman, podman, run
 from .leftovers import LABEL, owner, sweep, sweep_folders
-from .protocol import MAX_REQUEST, BrokenPipeline, Pipeline
-from .spec import ARGUMENTS, ContainerSpec, profile_text, program
+from .spec import ARGUMENTS, ContainerSpec, boot_message, profile_text
 
 _log = logging.getLogger(__name__)
 
-START: Final = 60.0
+START_SECONDS: Final = 60.0
 """Seconds until it must have started."""
 
-GRACE: Final = 6.0
+REPLY_GRACE_SECONDS: Final = 6.0
 """Seconds beyond a request's own time until the whole container is ended; tidying up inside takes up to 4 of them."""
 
-GENTLY: Final = 1.0
+STOP_GRACE_SECONDS: Final = 1.0
 """Seconds it has to end by itself."""
 
 CLOSED: Final = "The sandbox is closed. Make a new section."
 
-_FACTS: Final = 1 << 20
+MAX_REQUEST: Final = 256 * 1024 * 1024
+_MAX_FACTS: Final = 1 << 20
+
+
+@final
+class SupervisorReply:
+    """What the supervisor in the container answered: each field of the type asked for, `SandboxError` for any other."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def text(self, name: str) -> str:
+        """A string; empty when it is missing."""
+        return self._typed(name, str, "")[:4000]
+
+    def number(self, name: str) -> int:
+        """An integer; 0 when it is missing."""
+        return self._typed(name, int, 0)
+
+    def data(self, name: str) -> bytes:
+        """Bytes; none when they are missing."""
+        return _unpacked(self._typed(name, str, ""))
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """Bytes by path."""
+        found = cast(dict[Any, Any], self._typed(name, dict, {}))
+        if not all(isinstance(content, str) for content in found.values()):
+            raise _nonsense(name)
+        return {str(path): _unpacked(content) for path, content in found.items()}
+
+    def _typed(self, name: str, kind: type[Any], missing: Any) -> Any:
+        value = self._fields.get(name, missing)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise _nonsense(name)
+        return value
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        return unpack_bytes(text)
+    except ValueError:
+        raise _nonsense("its data") from None
+
+
+def _nonsense(what: str) -> SandboxError:
+    return SandboxError(f"The container gave an answer that makes no sense ({what}). What it did is undone.")
 
 
 @final
@@ -73,7 +122,7 @@ class Container:
         return self._halts
 
     def request(self, message: dict[str, Any], seconds: float, most: int, ticket: int | None = None) -> dict[str, Any]:
-        """Ask, and wait for the answer, at most that time and `GRACE`; `most` bytes of it are taken.
+        """Ask, and wait for the answer, at most that time and `REPLY_GRACE_SECONDS`; `most` bytes of it are taken.
 
         Without a `ticket` it gets one now.
 
@@ -133,8 +182,8 @@ class Container:
         if len(body) > MAX_REQUEST:
             raise SandboxError(f"The request is over {MAX_REQUEST:,} bytes. Pass less data in.")
         try:
-            until = monotonic() + seconds + GRACE
-            running.pipeline.send(body, until)
+            until = monotonic() + seconds + REPLY_GRACE_SECONDS
+            running.pipeline.send(framed(body), until)
             answer = running.pipeline.receive(most, until)
             _check_number(answer, number)
         except BrokenPipeline as error:
@@ -151,7 +200,7 @@ class Container:
         return answer
 
     def _started(self, seconds: float) -> _Running:
-        if self._running is not None and not self._running.lasts(seconds + GRACE):
+        if self._running is not None and not self._running.lasts(seconds + REPLY_GRACE_SECONDS):
             self._drop(gently=True)
         if self._running is None:
             sweep(self.spec.program)
@@ -216,13 +265,13 @@ class _Running:
         return os.getpid() != self._pid or (monotonic() + seconds < self._lease and self._client.poll() is None)
 
     def end(self, *, gently: bool = False) -> None:
-        """End it and wait until it is gone; gently, by closing its pipe, when nobody else uses that."""
+        """End it and wait until it is gone; gently, by closing its pipe, when no other thread uses that."""
         with self._ending:
             if self._finalizer.detach() is not None:
                 _end(self._client, self._spec.program, self.name, self._pid, gently)
 
     def close(self) -> None:
-        """Give the pipes back; nobody may be waiting on them."""
+        """Close the pipes; no thread may be waiting on them."""
         for pipe in (self._client.stdin, self._client.stdout):
             if pipe is not None:
                 with suppress(OSError):
@@ -234,10 +283,10 @@ class _Running:
         self.close()
 
     def _boot(self, complaints: IO[bytes]) -> None:
-        until = monotonic() + START
+        until = monotonic() + START_SECONDS
         try:
-            self.pipeline.send(program(self._spec.paths), until)
-            answer = self.pipeline.receive(_FACTS, until)
+            self.pipeline.send(boot_message(self._spec.paths), until)
+            answer = self.pipeline.receive(_MAX_FACTS, until)
         except BrokenPipeline as error:
             self.end()
             complaints.seek(0)
@@ -246,7 +295,7 @@ class _Running:
         shortcomings = self._spec.shortcomings(answer.get("facts") or {})
         if shortcomings:
             raise SandboxError(
-                f"The container is not as tight as it must be, so it is not used: {'; '.join(shortcomings)}. "
+                f"The container lacks required isolation, so it was not used: {'; '.join(shortcomings)}. "
                 "Run podman as root, or on a machine with cgroups v2, and without settings that loosen it."
             )
 
@@ -264,7 +313,7 @@ def _end(client: subprocess.Popen[bytes], program: str, name: str, pid: int, gen
         with suppress(OSError):
             client.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            client.wait(GENTLY)
+            client.wait(STOP_GRACE_SECONDS)
     if client.poll() == 0:
         return
     with suppress(SandboxError):
@@ -286,5 +335,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-__all__ = ["CLOSED", "GRACE", "Container"]

@@ -12,7 +12,7 @@ import sysconfig
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, STDOUT
+from subprocess import DEVNULL, PIPE
 from tarfile import TarError
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Literal, final
@@ -141,8 +141,7 @@ def pack_interpreter(root: ImageRoot, report: Callable[[str], None]) -> None:
     report("Packing the libraries it needs, and busybox")
     _pack_libraries(root, native)
     root.file("usr/bin/busybox", Path(busybox), 0o755)
-    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    for applet in applets:
+    for applet in _run([busybox, "--list"], check=True).stdout.split():
         root.link(f"usr/bin/{applet}", "busybox")
 
 
@@ -163,7 +162,7 @@ def _pack_libraries(root: ImageRoot, native: Iterable[Path]) -> None:
     """All shared libraries, in the folder of the C library: the one place where the loader looks on any system."""
     needed: dict[str, Path] = {}
     for path in native:
-        listed = subprocess.run(["ldd", str(path)], capture_output=True, text=True, check=False).stdout
+        listed = _run(["ldd", str(path)]).stdout
         for name, where in re.findall(r"^\s*(\S+)(?: => (/\S+))? \(0x", listed, re.MULTILINE):
             if where:
                 needed.setdefault(name, Path(where))
@@ -182,9 +181,6 @@ PACKAGES = (
     *("debianutils", "base-files", "netbase", "libstdc++6"),
 )
 
-_OPTIONAL = ("usr-is-merged",)
-"""Where it is known it keeps a dependency of a dependency from bringing Perl."""
-
 _PACKAGES_LEFT_OUT = ("dpkg_", "init-system-helpers_", "perl", "usrmerge_", "usr-is-merged_")
 """Downloaded because scripts that never run would need them."""
 
@@ -200,15 +196,27 @@ def download(folder: Path, report: Callable[[str], None]) -> Sequence[Path]:
     `OSError` says what to do when apt cannot do it.
     """
     report("Downloading packages with apt-get")
-    names = [*PACKAGES, *(name for name in _OPTIONAL if _known(name))]
-    command = [*_apt(folder), "--download-only", "--no-install-recommends", "install", *names]
-    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        command, stdout=PIPE, stderr=STDOUT, stdin=DEVNULL, env=environment, text=True, errors="replace", check=False
-    )
+    (folder / "cache" / "archives" / "partial").mkdir(parents=True)
+    (folder / "status").touch()
+    settings = {  # the machine's package lists, nothing installed, and all files in the folder
+        "Dir::State::status": folder / "status",
+        "Dir::State::extended_states": folder / "extended_states",
+        "Dir::Cache": folder / "cache",
+        "Dir::Log": folder,
+        "Debug::NoLocking": "1",
+        "Acquire::Retries": "2",
+        # The folder is ours alone, and the user that apt drops its rights to cannot write there.
+        "APT::Sandbox::User": "root",
+    }
+    options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+    command = ["apt-get", "-q", "-y", *options, "--download-only", "--no-install-recommends", "install", *PACKAGES]
+    # Where it is known, it keeps a dependency of a dependency from bringing Perl.
+    if "usr-is-merged" in _run(["apt-cache", "pkgnames", "usr-is-merged"]).stdout.split():
+        command.append("usr-is-merged")
+    done = _run(command, {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"})
     if done.returncode != 0:
-        complaints = [line.strip() for line in done.stdout.splitlines() if line.startswith(("E:", "Err:"))]
-        raise OSError(_packages_explained(complaints))
+        lines = (done.stdout + done.stderr).splitlines()
+        raise OSError(_packages_explained([line.strip() for line in lines if line.startswith(("E:", "Err:"))]))
     return sorted((folder / "cache" / "archives").glob("*.deb"))
 
 
@@ -236,29 +244,6 @@ def pack_packages(packages: Sequence[Path], root: ImageRoot, report: Callable[[s
         raise OSError(f"The package {package.name} cannot be unpacked: {problem}. Try again.")
 
 
-def _apt(folder: Path) -> list[str]:
-    """An apt-get that knows the machine's package lists, believes nothing is installed, and works in the folder."""
-    (folder / "cache" / "archives" / "partial").mkdir(parents=True)
-    (folder / "status").touch()
-    settings = {
-        "Dir::State::status": folder / "status",
-        "Dir::State::extended_states": folder / "extended_states",
-        "Dir::Cache": folder / "cache",
-        "Dir::Log": folder,
-        "Debug::NoLocking": "1",
-        "Acquire::Retries": "2",
-        # The folder is ours alone, and the user that apt drops its rights to cannot write there.
-        "APT::Sandbox::User": "root",
-    }
-    options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-    return ["apt-get", "-q", "-y", *options]
-
-
-def _known(name: str) -> bool:
-    found = subprocess.run(["apt-cache", "pkgnames", name], capture_output=True, text=True, check=False)
-    return name in found.stdout.split()
-
-
 def _packages_explained(failures: Sequence[str]) -> str:
     text = "\n".join(failures)
     if "Unable to locate" in text or "no installation candidate" in text:
@@ -275,8 +260,6 @@ DEFAULT_IMAGE = "localhost/wink-python:latest"
 
 ImageSource = Literal["auto", "packages", "interpreter"]
 """Where the files come from: the distribution's packages, or what runs here; `auto` takes packages where apt is."""
-
-NO_PODMAN = "podman is not installed. Run: apt-get install --no-install-recommends podman runc"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}")
 
@@ -314,7 +297,7 @@ def build_image(
         report: is given a line of text as the work goes on; it takes some seconds.
 
     Raises:
-        ValueError: a name or source that is none.
+        ValueError: a name or source that does not exist.
         OSError: podman, a package or space is missing; the text says what to do.
     """
     if source not in {"auto", "packages", "interpreter"}:
@@ -347,15 +330,15 @@ def _build(name: str, source: ImageSource, folder: Path, say: Callable[[str], No
         pack_interpreter(root, say)
     root.pack(folder / "root.tar")
     changes = [part for change in _CHANGES for part in ("--change", change)]
-    environment = {**os.environ, "TMPDIR": str(folder)}  # podman keeps its own copy there meanwhile
-    done = _podman("import", "--quiet", *changes, str(folder / "root.tar"), name, env=environment)
+    # Podman keeps its own copy there meanwhile.
+    done = _podman("import", "--quiet", *changes, str(folder / "root.tar"), name, environment={"TMPDIR": str(folder)})
     if done.returncode != 0:
         raise OSError(_explained(done.stderr))
 
 
 def _identity(name: str) -> str | None:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for an image; use one such as {DEFAULT_IMAGE}")
+        raise ValueError(f"{name!r} is not a name for an image; use one such as {DEFAULT_IMAGE}")
     found = _podman("image", "inspect", "--format", "{{.Id}}", name)
     if found.returncode == 0:
         return found.stdout.strip()
@@ -364,11 +347,20 @@ def _identity(name: str) -> str | None:
     raise OSError(_explained(found.stderr))
 
 
-def _podman(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def _podman(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     if shutil.which("podman") is None:
-        raise OSError(NO_PODMAN)
-    command = ["podman", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=env, check=False)
+        raise OSError("podman is not installed. Run: apt-get install --no-install-recommends podman runc")
+    return _run(["podman", *arguments], environment)
+
+
+def _run(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, *, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, with further environment variables and nothing to read."""
+    env = {**os.environ, **(environment or {})}
+    return subprocess.run(
+        command, capture_output=True, stdin=DEVNULL, text=True, errors="replace", env=env, check=check
+    )
 
 
 def _explained(complaints: str) -> str:

@@ -75,7 +75,7 @@ PREFIX: Final = "wink-sandbox-"
 FOLDER_LABEL: Final = "owner"
 """The file in it that names the owner."""
 
-PATIENCE: Final = 10.0
+SWEEP_SECONDS: Final = 10.0
 """Seconds that removing what others left may take; the rest is left for the next time."""
 
 
@@ -86,9 +86,9 @@ def make_folder() -> Path:
     return folder
 
 
-def remove_folder(folder: Path, patience: float) -> bool:
+def remove_folder(folder: Path, seconds: float) -> bool:
     """Remove it with all that is in it; False when that takes too long. The label goes last, for another try."""
-    until = monotonic() + patience
+    until = monotonic() + seconds
     for child in folder.iterdir():
         if child.name != FOLDER_LABEL and stat.S_ISDIR(child.lstat().st_mode):
             child.chmod(0o700)
@@ -102,7 +102,7 @@ def remove_folder(folder: Path, patience: float) -> bool:
 
 def sweep_folders() -> list[Path]:
     """Remove the folders whose owners are gone, and only this user's; what was removed."""
-    until = monotonic() + PATIENCE
+    until = monotonic() + SWEEP_SECONDS
     removed: list[Path] = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # another process may be sweeping as well
@@ -114,5 +114,5 @@ def sweep_folders() -> list[Path]:
 def _is_left(folder: Path) -> bool:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
-        return False  # not made here, so what it says of its owner is nobody's word
+        return False  # not made here, so what it says of its owner cannot be trusted
     return is_gone((folder / FOLDER_LABEL).read_text(encoding="utf-8", errors="replace"))

@@ -13,8 +13,8 @@ from typing import Any, Final
 from ...errors import PathRefusedError, SandboxError
 from ...filesystem.paths import normalise
 from ...prompt import Tool, ToolAnnotations, ToolContext, ToolExample, ToolResult
-from .container import Container
-from .protocol import Answer
+from ..code.wire import pack_bytes
+from .container import Container, SupervisorReply
 from .spec import ContainerSpec
 
 # Running a command in a container, and what all that runs there has in common.
@@ -28,12 +28,12 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 }
 """What every process finds, and nothing of the host's."""
 
-FLOOD: Final = 50
-"""How many times what is kept of the output may be said before the command is stopped."""
+FLOOD_FACTOR: Final = 50
+"""How many times the output that is kept may be printed before a command or the code is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """A command that was run to its end, or ended.
 
     Attributes:
@@ -65,7 +65,7 @@ def run_command(
     seconds: float = 60.0,
     output: int = 30_000,
     ticket: int | None = None,
-) -> Done:
+) -> CommandResult:
     """Run it with the container's shell, in a directory of the workspace; when it returns, nothing of it runs any more.
 
     `SandboxError` when the container cannot be started or breaks down, when the disk has too little room, and when the
@@ -78,17 +78,17 @@ def run_command(
         "command": command,
         "cwd": cwd,
         "env": {**ENVIRONMENT, **(env or {})},
-        "stdin": Answer.packed(stdin),
+        "stdin": pack_bytes(stdin),
         "seconds": seconds,
         "output": output,
-        "flood": FLOOD * output,
-        **allowance(container.spec),
+        "flood": FLOOD_FACTOR * output,
+        **disk_bounds(container.spec),
     }
-    answer = Answer(container.request(message, seconds, 3 * output + 100_000, ticket))
+    answer = SupervisorReply(container.request(message, seconds, 3 * output + 100_000, ticket))
     how = answer.text("how")
     if how in {"broken", "stuck"}:
         raise SandboxError(f"The command could not be run: {answer.text('why') or 'its processes do not end'}.")
-    return Done(
+    return CommandResult(
         how,
         answer.text("why"),
         answer.number("code"),
@@ -100,23 +100,23 @@ def run_command(
     )
 
 
-def allowance(spec: ContainerSpec) -> dict[str, Any]:
+def disk_bounds(spec: ContainerSpec) -> dict[str, Any]:
     """How much of the disk a request may use: of the workspace, and what must be left of the whole."""
     bounds = {"disk": spec.disk, "files": spec.files, "reserve": spec.disk, "readable": spec.rootless}
     return {"bounds": bounds}
 
 
-def before(why: str) -> str:
+def over_limit_advice(why: str) -> str:
     """What to do about a workspace that is over its limits already."""
     problem = why.partition("\n")[0]
     return (
-        f"before it began, {problem}\nDelete files with the file tools; whoever made the sandbox can raise disk= or "
+        f"before it began, {problem}\nDelete files with the file tools; the author of the sandbox can raise disk= or "
         "max_files=."
     )
 
 
 def check_room(spec: ContainerSpec) -> None:
-    """Going back needs room for a copy of the workspace, so what a command can fill must not be the last of it."""
+    """Undoing needs room for a copy of the workspace, so what a command can fill must not be the last of it."""
     found = os.statvfs(spec.root)
     free = found.f_bavail * found.f_frsize
     if free < 2 * spec.disk:
@@ -256,7 +256,9 @@ def _problem(params: ShellExecuteParams, limits: ShellLimits) -> str | None:
     return None
 
 
-def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: ShellLimits) -> ToolResult[ShellResult]:
+def _result(
+    done: CommandResult, params: ShellExecuteParams, seconds: float, limits: ShellLimits
+) -> ToolResult[ShellResult]:
     dropped = done.stdout_bytes + done.stderr_bytes - len(done.stdout) - len(done.stderr)
     value = ShellResult(
         done.code, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), max(0, dropped)
@@ -271,10 +273,10 @@ def _result(done: Done, params: ShellExecuteParams, seconds: float, limits: Shel
     if done.how == "no_directory":
         return ToolResult.error(f"There is no directory {params.cwd} to run it in\nMake it first, or give another cwd.")
     reasons = {
-        "before": f"The command was not run: {before(done.why)}",
+        "before": f"The command was not run: {over_limit_advice(done.why)}",
         "timeout": f"The command did not end within {seconds:g} s, so it was stopped and what it did is undone\nTake "
         "smaller steps, or make it faster.",
-        "flood": "The command said far more than anybody reads, so it was stopped and what it did is undone\nWrite to "
+        "flood": "The command printed far too much, so it was stopped and what it did is undone\nWrite to "
         "a file instead, and read parts of that.",
         "disk": f"The command was stopped and what it did is undone: {done.why}",
     }

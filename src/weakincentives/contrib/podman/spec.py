@@ -11,57 +11,31 @@ from typing import Any, Final, cast
 
 from ...errors import SandboxError
 from ...filesystem import reserved
+from ..code import wire
+from ..code.remote import LOADER, program, sources
+from . import inside
 from .image import DEFAULT_IMAGE
-
-# How the container's process 1 gets its program: as text, over its input; nothing of the host is mounted for it.
-
-
-_MODULES: Final = ("reserved", "wire", "facts", "scratch", "ipc", "processes", "evaluation", "main")
-"""In the order in which they need one another."""
-
-_LOADER: Final = """\
-import json, sys, types
-read = open(0, 'rb', 0, closefd=False).read
-def exactly(count):
-    data = b''
-    while len(data) < count:
-        more = read(count - len(data))
-        if not more:
-            sys.exit(0)
-        data += more
-    return data
-told = json.loads(exactly(int.from_bytes(exactly(4), 'big')))
-sys.modules['inside'] = types.ModuleType('inside')
-for name, text in told['modules']:
-    made = sys.modules['inside.' + name] = types.ModuleType('inside.' + name)
-    made.__package__ = 'inside'
-    exec(compile(text, name, 'exec'), made.__dict__)
-sys.modules['inside.main'].main(told['paths'])
-"""
 
 PYTHON: Final = "python3"
 """The container's process 1, whatever the image would start by itself."""
 
-ARGUMENTS: Final = ("-I", "-c", _LOADER)
-"""What it is started with: it waits for the message below."""
+ARGUMENTS: Final = ("-I", "-c", LOADER)
+"""What it is started with: it waits for `boot_message`, so nothing of the host is mounted for it."""
 
 
-def program(paths: Sequence[str]) -> bytes:
-    """The first message; `paths` are the places that the container reports on."""
-    folder = Path(__file__).parent / "inside"
-    files = {name: folder / f"{name}.py" for name in _MODULES}
-    files["reserved"] = Path(reserved.__file__)  # the one on the host imports from there
-    modules = [(name, file.read_text(encoding="utf-8")) for name, file in files.items()]
-    return json.dumps({"modules": modules, "paths": list(paths)}).encode()
+def boot_message(paths: Sequence[str]) -> bytes:
+    """The supervisor's program; `paths` are the places that the container reports on."""
+    modules = {
+        **sources(Path(reserved.__file__).parent, reserved.__package__ or "", "reserved"),
+        **sources(Path(wire.__file__).parent, wire.__package__ or "", "wire"),
+        **sources(Path(inside.__file__).parent, inside.__name__, "scratch", "processes", "main"),
+    }
+    return program(modules, list(paths))
 
 
 WORKSPACE = "/workspace"
 _WRITABLE = {WORKSPACE, "/tmp", "/dev/shm", "/dev/mqueue"}  # noqa: S108 - in the container
 """All that may be writable; queues cannot be made in the last one."""
-
-
-def _nothing() -> Mapping[str, str]:
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +56,7 @@ class ContainerSpec:
     root: str
     user: tuple[int, int]
     image: str = DEFAULT_IMAGE
-    read_only: Mapping[str, str] = field(default_factory=_nothing)
+    read_only: Mapping[str, str] = field(default_factory=dict[str, str])
     memory: int = 512 * 1024 * 1024
     cpus: float = 1.0
     pids: int = 128
@@ -117,8 +91,8 @@ class ContainerSpec:
         line += ["-v", f"{self.root}:{WORKSPACE}:rw,{options}"]
         # What the image says of itself is not asked: it could start a file of the workspace, or add writable places.
         line += ["--entrypoint", PYTHON, "--workdir", "/", "--image-volume=ignore", "--no-healthcheck"]
-        for inside, outside in self.read_only.items():
-            line += ["-v", f"{outside}:{inside}:ro,nosuid,nodev,noexec"]
+        for target, source in self.read_only.items():
+            line += ["-v", f"{source}:{target}:ro,nosuid,nodev,noexec"]
         return [*line, self.image]
 
     @property
@@ -163,7 +137,7 @@ class ContainerSpec:
         return found
 
 
-# Which system calls a container may make: what podman allows by default, less what nobody needs to build or compute.
+# Which system calls a container may make: what podman allows by default, less what building and computing do not need.
 #
 # Podman's own profile lets every process make user namespaces and mount in them, which opens much of the kernel, and
 # open sockets of kinds that no network namespace holds, such as those between a virtual machine and its host.
@@ -189,7 +163,7 @@ _FAMILIES: Final = (1, 2, 10)
 _NETLINK, _AUDIT = 16, 9
 
 
-def tightened(profile: Mapping[str, Any]) -> dict[str, Any]:
+def restricted_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
     """A profile of podman's without what is refused, and for programs of this machine's kind only."""
     rules: list[dict[str, Any]] = []
     for rule in profile["syscalls"]:
@@ -205,13 +179,15 @@ def tightened(profile: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile_text() -> str:
-    """The tightened profile, for podman; `SandboxError` when there is none to begin with."""
+    """The restricted profile, for podman; `SandboxError` when there is none to begin with."""
     for place in PLACES:
         if os.path.exists(place):  # noqa: PTH110 - a list of text
             try:
-                return json.dumps(tightened(json.loads(Path(place).read_text(encoding="utf-8"))))
+                return json.dumps(restricted_profile(json.loads(Path(place).read_text(encoding="utf-8"))))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise SandboxError(f"{place} is no profile of system calls ({error}). Install podman again.") from error
+                raise SandboxError(
+                    f"{place} is not a profile of system calls ({error}). Install podman again."
+                ) from error
     raise SandboxError(
         f"podman's profile of system calls is missing ({PLACES[-1]}). Install containers-common (Fedora) or "
         "golang-github-containers-common (Debian, Ubuntu)."

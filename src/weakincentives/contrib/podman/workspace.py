@@ -10,42 +10,25 @@ from typing import Any, Final, cast, final
 
 from ...errors import PromptValidationError, SandboxError
 from ...fence import Owner
-from ...filesystem import FileChanges, GuardedFilesystem, HostFilesystem
+from ...filesystem import FileChanges, HostFilesystem
 from ...filesystem.disk.locations import hides_state
-from ...filesystem.ownership import open_savepoint
+from ...filesystem.views import WrapperFilesystem
 from .container import CLOSED, Container
 from .inside.scratch import Bounds, over
 from .leftovers import make_folder, remove_folder
 
 AGENT: Final = (1000, 1000)
-"""Whom a container runs as when this process is root; never root itself."""
+"""User and group that a container runs as when this process is root; never root itself."""
 
-
-PATIENCE: Final = 60.0
+REMOVAL_TIMEOUT_SECONDS: Final = 60.0
 """Seconds that removing a temporary workspace may take."""
 
 _log = logging.getLogger(__name__)
 
 
 @final
-class _Open:
-    """A guard that lets everything pass."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-
-_OPEN: Final = _Open()
-
-
-@final
 class _Closed:
-    """Stands for files that are gone."""
+    """Takes the place of files that were closed."""
 
     __slots__ = ()
 
@@ -57,46 +40,55 @@ _CLOSED: Final = cast(Any, _Closed())
 
 
 @final
-class QuietFilesystem(GuardedFilesystem):
-    """The same files; before they are put back, whatever still runs in the container is ended."""
+class ContainerWorkspaceFilesystem(WrapperFilesystem):
+    """The files that a container works on. Before they are restored, all that still runs in the container is ended."""
 
     __slots__ = ("_container",)
 
     def __init__(self, fs: HostFilesystem, container: Container) -> None:
-        super().__init__(fs, _OPEN)
+        super().__init__(fs)
         self._container = container
 
+    # Once closed, a snapshot is of nothing: it is the tool that fails then, and says why.
+
     def snapshot(self) -> Any:
-        """See `Filesystem.snapshot`. Once closed it is of nothing, so that it is the tool that fails, and says why."""
-        return _CLOSED if self._fs is _CLOSED else self._fs.snapshot()
+        """See `Filesystem.snapshot`."""
+        return _CLOSED if self._fs is _CLOSED else super().snapshot()
 
     def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
-        """See `HostFilesystem.savepoint`; once closed as `snapshot`."""
-        return _CLOSED if self._fs is _CLOSED else open_savepoint(self._fs, owner, for_all=for_all)
+        """See `HostFilesystem.savepoint`."""
+        return _CLOSED if self._fs is _CLOSED else super().savepoint(owner, for_all=for_all)
 
     def changes(self, since: Any, /) -> FileChanges:
         """See `Filesystem.changes`."""
-        return FileChanges() if since is _CLOSED else self._fs.changes(since)
+        return FileChanges() if since is _CLOSED else super().changes(since)
+
+    def changes_before_restore(self, since: Any, /) -> FileChanges:
+        """See `SavepointFilesystem.changes_before_restore`; nothing may run between this and the restore."""
+        if since is _CLOSED:
+            return FileChanges()
+        self._container.halt()
+        return super().changes_before_restore(since)
 
     def restore(self, snapshot: Any, /) -> None:
-        """See `Filesystem.restore`; what a command writes meanwhile would be lost or stay, so it is ended first."""
+        """See `Filesystem.restore`; the container's processes would write to the files while they are restored."""
         if snapshot is not _CLOSED:
             self._container.halt()
-            self._fs.restore(snapshot)
+            super().restore(snapshot)
 
     def release(self, snapshot: Any, /) -> None:
         """See `Filesystem.release`."""
         if snapshot is not _CLOSED:
-            self._fs.release(snapshot)
+            super().release(snapshot)
 
     def close(self) -> None:
-        """From now on every use is a `SandboxError` that says so. The files themselves are the workspace's to close."""
+        """From now on every use raises `SandboxError`. The workspace closes the files themselves."""
         self._fs = _CLOSED
 
 
 @final
-class Workspace:
-    """A folder that belongs to the user a container runs as, opened so that whatever happens in it can be undone.
+class ContainerWorkspace:
+    """A folder that belongs to the user a container runs as, opened so that every change in it can be undone.
 
     Without a `root` it is a temporary one that `close` removes. `PromptValidationError` for a root that a container
     cannot or must not work in.
@@ -109,7 +101,7 @@ class Workspace:
 
     def __init__(self, root: str | os.PathLike[str] | None, files: Mapping[str, str | bytes]) -> None:
         self._pid = os.getpid()
-        self.rootless = os.geteuid() != 0
+        self.rootless: bool = os.geteuid() != 0
         self.user = (os.geteuid(), os.getegid()) if self.rootless else AGENT
         self._parent = make_folder() if root is None else None
         self._host: HostFilesystem | None = None
@@ -119,7 +111,7 @@ class Workspace:
                 folder.mkdir(parents=True)
                 if not self.rootless:
                     os.chown(folder, *self.user)
-            self.root = folder.resolve()
+            self.root: Path = folder.resolve()
             self._take_owner()
             state_dir = None if self._parent is None else self._parent / "state"  # goes with the folder
             self._check_journal(state_dir)
@@ -138,7 +130,7 @@ class Workspace:
         return self._host
 
     def check(self, disk: int, files: int) -> None:
-        """`PromptValidationError` when what is in it is more than it may hold, or could not be put back."""
+        """`PromptValidationError` when what is in it is more than it may hold, or could not be restored."""
         why = over(str(self.root), Bounds(disk, files, 0, self.rootless), final=True)
         if why is not None:
             problem = why.partition("\n")[0]
@@ -156,7 +148,11 @@ class Workspace:
             return
         if self._host is not None:
             self._host.close()
-        if self._parent is not None and self._parent.exists() and not remove_folder(self._parent, PATIENCE):
+        if (
+            self._parent is not None
+            and self._parent.exists()
+            and not remove_folder(self._parent, REMOVAL_TIMEOUT_SECONDS)
+        ):
             _log.warning("%s could not be emptied; remove it by hand", self._parent)
 
     def _check_journal(self, state_dir: Path | None) -> None:
@@ -179,6 +175,3 @@ class Workspace:
                 f"that is in it: chown -R {AGENT[0]}:{AGENT[1]} {self.root}"
             )
         self.user = (found.st_uid, found.st_gid)
-
-
-__all__ = ["AGENT", "QuietFilesystem", "Workspace"]

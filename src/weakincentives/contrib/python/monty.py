@@ -1,9 +1,8 @@
-"""The default backend: Monty, a Python interpreter written for code that nobody has read, in worker processes."""
+"""The default backend: Monty, a Python interpreter written for untrusted code, in worker processes."""
 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from ...errors import PathRefusedError
 from ...filesystem.paths import normalise
-from ..code.files import CodeFiles
-from ..code.protocol import EvalFiles, EvalLimits, EvalResult
+from ...interrupts import Lock
+from ..code.files import CodeFiles, PrintedText
+from ..code.protocol import EvalBackend, EvalFiles, EvalLimits, EvalResult
 
 if TYPE_CHECKING:
     from pydantic_monty import Monty, OSPolicy, ResourceLimits
@@ -35,7 +35,7 @@ those you name in `reads` and `writes` (use `open` or `pathlib.Path` with the sa
 
 
 @final
-class MontyBackend:
+class MontyBackend(EvalBackend):
     """Evaluates in Monty; each evaluation is a fresh session in a worker process that is killed if it does not end.
 
     The workers start with the first evaluation and are shared by all of them. `close()` ends them; so does the end of
@@ -57,8 +57,8 @@ class MontyBackend:
         if seed is not None:
             self._policy["random_start"] = {"seed": seed}
         self._max_workers = max_workers
-        self._lock = threading.Lock()
-        self._pool: _Pool | None = None
+        self._lock = Lock()
+        self._pool: _MontyWorkers | None = None
 
     @property
     def guide(self) -> str:
@@ -69,7 +69,11 @@ class MontyBackend:
         """See `EvalBackend.evaluate`."""
         monty = _import()
         started = monotonic()
-        printed = _Printed(limits.output)
+        printed = PrintedText(limits.output)
+
+        def keep(_: str, text: str) -> None:
+            printed.write(text)
+
         seen = CodeFiles(files, limits)
         value, error = None, None
         try:
@@ -78,7 +82,7 @@ class MontyBackend:
                     code,
                     inputs=dict(inputs),
                     os=_Calls(seen, monty, started + limits.seconds + limits.sleep),
-                    print_callback=printed,
+                    print_callback=keep,
                     cwd="/",
                 )
         except monty.MontyCrashedError as crash:
@@ -108,7 +112,7 @@ class MontyBackend:
     def _workers(self) -> Monty:
         with self._lock:
             if self._pool is None:
-                self._pool = _Pool(self._max_workers)
+                self._pool = _MontyWorkers(self._max_workers)
             return self._pool.monty
 
 
@@ -117,7 +121,7 @@ _pids: set[int] = set()
 
 
 @final
-class _Pool:
+class _MontyWorkers:
     """Running workers, ended with this object or with the process."""
 
     __slots__ = ("__weakref__", "_end", "_monty", "_pid")
@@ -162,28 +166,6 @@ def _check_process(pid: int) -> None:
             "Monty was used before this process was forked, so it cannot be used here. Start processes with "
             "multiprocessing's 'spawn' or 'forkserver', or evaluate nothing before the fork."
         )
-
-
-@final
-class _Printed:
-    """Keeps what is printed, up to a limit; the rest is dropped as it comes."""
-
-    def __init__(self, limit: int) -> None:
-        self._room = limit
-        self._pieces: list[str] = []
-        self.truncated = False
-
-    def __call__(self, stream: str, text: str) -> None:
-        del stream
-        if len(text) > self._room:
-            self.truncated = True
-            text = text[: self._room]
-        if text:
-            self._room -= len(text)
-            self._pieces.append(text)
-
-    def text(self) -> str:
-        return "".join(self._pieces)
 
 
 @final
@@ -326,6 +308,3 @@ def _import() -> Any:
     except ImportError as error:
         raise ImportError("Safe Python needs Monty. Install it: pip install 'weakincentives[python]'") from error
     return pydantic_monty
-
-
-__all__ = ["MontyBackend"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from ...prompt.section import suite_config
 from ...session import SessionProtocol
 from ..code.protocol import EvalBackend, EvalLimits
-from ..code.section import CodeSection
+from ..code.tool import CodeSection
 from .monty import MontyBackend
 
 
@@ -34,8 +35,8 @@ class PythonConfig:
 class PythonSection(CodeSection):
     """Python for a model: calculations, data, text; not for programs that need the machine.
 
-    The code sees its inputs and the files it names, nothing else. Files come from the prompt's `Filesystem` and go back
-    there only when the code succeeded, so that a failed call leaves no trace.
+    The code sees its inputs and the files it names, nothing else. Files come from the prompt's `Filesystem` and are
+    written there only when the code succeeded, so that a failed call leaves no trace.
 
     Attributes:
         backend: what evaluates the code. The default one starts with the first call and is the section's: `close` ends
@@ -67,8 +68,7 @@ class PythonSection(CodeSection):
         title: str = "Python",
         tool_prefix: str = "",
     ) -> None:
-        del session
-        config = PythonConfig() if config is None else config
+        config = suite_config(PythonConfig, session, config)
         self.backend: EvalBackend = config.backend() if backend is None else backend
         super().__init__(
             self.backend,
@@ -79,6 +79,3 @@ class PythonSection(CodeSection):
             title=title,
             tool_prefix=tool_prefix,
         )
-
-
-__all__ = ["PythonConfig", "PythonSection"]

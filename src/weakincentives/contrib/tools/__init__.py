@@ -1,43 +1,33 @@
 """Tool suites: each a section that brings instructions, tools, policies and resources together."""
 
+from ...deprecation import FormerNames, former_names
 from ..asteval.section import AstevalConfig, AstevalSection
-from ..digest import (
-    DigestConfig,
-    DigestSource,
-    Improve,
-    WorkspaceDigest,
-    WorkspaceDigestSection,
-    build_digest,
-    refresh_digest,
-)
-from ..planning import (
-    AddStep,
-    Plan,
-    PlanningConfig,
-    PlanningStrategy,
-    PlanningToolsSection,
-    PlanStatus,
-    PlanStep,
-    ReadPlan,
-    SetupPlan,
-    StepStatus,
-    UpdateStep,
-)
-from ..podman.config import PodmanSandboxConfig
-from ..podman.section import PodmanSandboxSection
+from ..digest import DigestConfig, WorkspaceDigest, WorkspaceDigestSection, build_digest, refresh_digest
+from ..planning import Plan, PlanningConfig, PlanningStrategy, PlanningToolsSection, PlanStep
+from ..podman.section import PodmanSandboxConfig, PodmanSandboxSection
 from ..python.section import PythonConfig, PythonSection
 from ..vfs.section import HostMount, VfsConfig, VfsToolsSection
 
+__getattr__: FormerNames = former_names(
+    __name__,
+    {
+        "AddStep": "contrib.planning",
+        "DigestSource": "contrib.digest",
+        "Improve": "contrib.digest",
+        "PlanStatus": "contrib.planning",
+        "ReadPlan": "contrib.planning",
+        "SetupPlan": "contrib.planning",
+        "StepStatus": "contrib.planning",
+        "UpdateStep": "contrib.planning",
+    },
+)
+
 __all__ = [
-    "AddStep",
     "AstevalConfig",
     "AstevalSection",
     "DigestConfig",
-    "DigestSource",
     "HostMount",
-    "Improve",
     "Plan",
-    "PlanStatus",
     "PlanStep",
     "PlanningConfig",
     "PlanningStrategy",
@@ -46,10 +36,6 @@ __all__ = [
     "PodmanSandboxSection",
     "PythonConfig",
     "PythonSection",
-    "ReadPlan",
-    "SetupPlan",
-    "StepStatus",
-    "UpdateStep",
     "VfsConfig",
     "VfsToolsSection",
     "WorkspaceDigest",

@@ -6,25 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from ...errors import PromptValidationError
 from ...filesystem import FileChanges, Filesystem, HostFilesystem, InMemoryFilesystem
 from ...filesystem.search.walk import FilesystemTree, walk_files
-from ...prompt import MarkdownSection, ReadBeforeWritePolicy
+from ...prompt import MarkdownSection
+from ...prompt.section import suite_config
 from ...session import SessionProtocol
 from ..files.mounts import Copied, ExportedChanges, HostMount, copy_in, export_files, undo_state_in
 from ..files.reading import reading_tools
-from ..files.tool_parts import EXAMPLE_FILES, Names
+from ..files.tool_parts import EXAMPLE_FILES, ToolNames
 from ..files.tracked import TrackedFilesystem, TrackedMemory
 from ..files.writing import writing_tools
 
 # Which files a `VfsToolsSection` works on.
-
-
-def _no_files() -> Mapping[str, str | bytes]:
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +35,14 @@ class VfsConfig:
         read_only: refuse every write, and offer no tool that writes.
         read_before_write: a file must be read before it is overwritten.
         shared: bring no files; work on the `Filesystem` that something else binds in the prompt.
-        watch: "scan" with a `root`: what other programs change in the folder during a call that fails is undone as
-            well; see `HostFilesystem`.
+        watch: "scan" with a `root`: what programs change in the folder during a failing call of a tool that may start
+            some is undone as well; see `HostFilesystem`. The tools of this section start none.
 
     `PromptValidationError` for what cannot go together.
     """
 
     root: str | os.PathLike[str] | None = None
-    files: Mapping[str, str | bytes] = field(default_factory=_no_files)
+    files: Mapping[str, str | bytes] = field(default_factory=dict[str, str | bytes])
     mounts: Sequence[HostMount | str | os.PathLike[str]] = ()
     allowed_roots: Sequence[str | os.PathLike[str]] = ()
     read_only: bool = False
@@ -121,20 +117,14 @@ class VfsToolsSection(MarkdownSection[Any]):
         title: str = "Files",
         tool_prefix: str = "",
     ) -> None:
-        del session
-        config = VfsConfig() if config is None else config
-        names = Names(tool_prefix)
+        config = suite_config(VfsConfig, session, config)
+        names = ToolNames(tool_prefix)
         tools = reading_tools(names, accepts_overrides=accepts_overrides)
         if not config.read_only:
             tools += writing_tools(
                 names, read_before_write=config.read_before_write, accepts_overrides=accepts_overrides
             )
         guarded = config.read_before_write and not config.read_only
-        policy = ReadBeforeWritePolicy(
-            reads=[names("read_file")],
-            writes=[names("write_file"), names("edit_file")],
-            transfers=[names("copy_file"), names("move_file")],
-        )
         self._files: TrackedFilesystem | TrackedMemory | None = None
         self.mounted: tuple[Copied, ...] = ()
         self._root = None if config.root is None else Path(config.root).resolve()
@@ -145,7 +135,7 @@ class VfsToolsSection(MarkdownSection[Any]):
             template=_text(names, config, self.mounted).replace("$", "$$"),
             key=key,
             tools=tools,
-            policies=[policy] if guarded else [],
+            policies=[names.read_before_write()] if guarded else [],
             accepts_overrides=accepts_overrides,
         )
 
@@ -197,9 +187,7 @@ class VfsToolsSection(MarkdownSection[Any]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -221,7 +209,7 @@ _READ_FIRST = """
 - Read a file before you change it, and again when something else has changed it."""
 
 
-def _text(names: Names, config: VfsConfig, mounted: tuple[Copied, ...]) -> str:
+def _text(names: ToolNames, config: VfsConfig, mounted: tuple[Copied, ...]) -> str:
     text = _READING
     if not config.read_only:
         text += _WRITING + (_READ_FIRST if config.read_before_write else "")

@@ -10,13 +10,14 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, final
 
 from ...errors import FilesystemError, PathRefusedError, ReadOnlyError
 from ..paths import MAX_PART_BYTES, ROOT, split
 from ..protocol import FileKind
-from .syscalls import HANDLE, Syscalls
+from .syscalls import DIRECTORY, HANDLE, Syscalls
 
 
 @final
@@ -27,7 +28,7 @@ class Handle:
 
     def __init__(self, sys: Syscalls, fd: int, *, owned: bool = True) -> None:
         self._sys = sys
-        self.fd = fd
+        self.fd: int = fd
         self._owned = owned
 
     def __enter__(self) -> int:
@@ -67,6 +68,20 @@ class Confined:
         """The handle of the directory that holds the path, and the name in it."""
         parent, name = split(path)
         return self.directory(parent), name
+
+    def anchor(self, path: str) -> tuple[Handle, str, Sequence[str]]:
+        """The nearest directory that exists, the name in it, and the parts below that are missing with it."""
+        rest: list[str] = []
+        while True:
+            try:
+                parent, name = self.parent(path)
+            except FileNotFoundError:
+                if "/" not in path:
+                    raise
+                path, last = split(path)
+                rest.insert(0, last)
+                continue
+            return parent, name, rest
 
     def open(self, path: str, flags: int) -> int:
         """A descriptor of what is there; a symlink anywhere on the way is refused."""
@@ -109,6 +124,12 @@ class Confined:
             self._sys.close(fd)
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), part)
         return fd
+
+
+def sync_directory(sys: Syscalls, at: int) -> None:
+    """Wait until the directory is on the disk; one that may be written, but not read, cannot be asked for."""
+    with suppress(PermissionError), Handle(sys, sys.open(".", DIRECTORY, dir_fd=at)) as fd:
+        sys.fsync(fd)
 
 
 def kind_of(mode: int) -> FileKind:
@@ -154,13 +175,14 @@ def explained(error: OSError, path: str, root: str) -> OSError:
             return OSError(code, os.strerror(code), path)
 
 
-# Which paths and names a recovery may act on, whoever wrote them down: those below the root, and our own.
+# Which paths and names a recovery may act on, whatever a journal says: those below the root, and our own.
 
 
 _image = re.compile(r"image-[0-9a-f]{12}-[0-9]+").fullmatch
 _staged = re.compile(r"stage-[0-9a-f]{12}-[0-9]+").fullmatch
 _ours = re.compile(r"(?:image|stage|trash)-[0-9a-f]{12}-[0-9]+").fullmatch
-_copy = re.compile(r"c[0-9]+").fullmatch
+_copy = re.compile(r"c[0-9]+(?:[+][0-9]+)?").fullmatch
+_copy_file = re.compile(r"c[0-9]+").fullmatch
 
 
 def is_beneath(path: Any) -> bool:
@@ -188,5 +210,75 @@ def is_ours(name: str) -> bool:
 
 
 def is_copy(name: Any) -> bool:
-    """Whether a copy in the mirror may have that name."""
+    """Whether a copy in the mirror may have that name: that of a file, or with `+` a position in a file of many."""
     return isinstance(name, str) and _copy(name) is not None
+
+
+def is_copy_file(name: str) -> bool:
+    """Whether a file of the mirror, with one copy or with many, may have that name."""
+    return _copy_file(name) is not None
+
+
+# Removing what is ours in a vault: files and whole trees, however they are nested and protected.
+
+
+def _random_name(what: str) -> str:
+    return f"{what}-{os.urandom(6).hex()}-0"
+
+
+def remove(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str] = _random_name) -> None:
+    """Remove the name from the directory `at`; what is not there is removed.
+
+    Without recursion, as others may have nested the tree very deeply: directories come up to `at` first, under the
+    names that `new_name` makes.
+    """
+    pending = [name]
+    while pending:
+        name = pending.pop()
+        try:
+            removed = unlinked(sys, name, at)
+        except FileNotFoundError:
+            continue
+        if not removed:
+            pending += _remove_directory(sys, at, name, new_name)
+
+
+def _remove_directory(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str]) -> list[str]:
+    """Empty and remove it; the new names of the directories that were in it."""
+    raised: list[str] = []
+    try:
+        _empty(sys, at, name, new_name, raised)
+    except PermissionError:
+        sys.chmod(name, 0o700, dir_fd=at)  # ours alone by now, and it was write-protected
+        _empty(sys, at, name, new_name, raised)
+    sys.rmdir(name, dir_fd=at)
+    return raised
+
+
+def _empty(sys: Syscalls, at: int, name: str, new_name: Callable[[str], str], raised: list[str]) -> None:
+    with Handle(sys, sys.open(name, DIRECTORY, dir_fd=at)) as fd:
+        for child in sys.names(fd):
+            if not unlinked(sys, child, fd):
+                raised += [_raise(sys, at, child, fd, new_name("trash"))]
+
+
+def unlinked(sys: Syscalls, name: str, at: int) -> bool:
+    """Remove the name, unless it is a directory: False. Linux says so, others call it not permitted."""
+    try:
+        sys.unlink(name, dir_fd=at)
+    except IsADirectoryError:
+        return False
+    except PermissionError as error:
+        if error.errno == errno.EPERM and stat.S_ISDIR(sys.stat(name, dir_fd=at).st_mode):
+            return False
+        raise
+    return True
+
+
+def _raise(sys: Syscalls, at: int, child: str, fd: int, trash: str) -> str:
+    try:
+        sys.rename(child, trash, source_fd=fd, target_fd=at)
+    except PermissionError:
+        sys.chmod(child, 0o700, dir_fd=fd)
+        sys.rename(child, trash, source_fd=fd, target_fd=at)
+    return trash

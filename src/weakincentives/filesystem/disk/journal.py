@@ -11,15 +11,134 @@ from __future__ import annotations
 import json
 import os
 import stat
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from hmac import compare_digest
+from operator import attrgetter
+from struct import Struct
 from typing import Final, Literal, NamedTuple, final, get_args
 
 from ..paths import ROOT
 from .confine import is_beneath, is_image, is_staged
-from .frames import Authenticator, Header, RejectedError, frame, frames, header, read_header, slot, slot_offset, status
-from .state_dir import JOURNAL, Binding, StateDir
-from .syscalls import Syscalls
+from .state_dir import JOURNAL, MAC_SIZE, Authenticator, StateBinding, StateDir
+from .syscalls import Syscalls, look, pwrite_all
+
+# How journals are written: frames that are authenticated one after the other, and two slots for a number.
+#
+# Only this module knows the bytes. A frame is `status | MAC | length | body`. Its MAC covers the MAC before it, so that
+# frames cannot be left out, moved or taken from elsewhere. The status says whether the frame is void. It is replaced in
+# place, as an undo must not take room on the disk, and has a MAC of its own: one value for each of the two states.
+# Frames are padded to 16 bytes, so that a status never lies across two sectors or pages.
+#
+# A file begins with a header: a frame that says what the file belongs to, and two slots. A slot is `sequence | floor |
+# MAC`; the newest whole one counts. They are written in turn, so that the one before stands while one is written.
+
+
+_SLOT: Final = Struct(">QQ")
+_LENGTH: Final = Struct(">I")
+_BODY: Final = 2 * MAC_SIZE + _LENGTH.size
+SLOT_SIZE: Final = _SLOT.size + MAC_SIZE
+START: Final = bytes(MAC_SIZE)
+"""What the first frame of a file follows."""
+
+
+class RejectedError(Exception):
+    """The file is not what this root, vault and transaction have written; the text says why. Nothing in it counts."""
+
+
+class Frame(NamedTuple):
+    """One frame of a file. `torn`: its status was being written when the process was killed."""
+
+    start: int
+    end: int
+    void: bool
+    torn: bool
+    body: bytes
+    seal: bytes
+
+
+class Header(NamedTuple):
+    """The header of a file: where it ends, what it says, and the newest slot."""
+
+    end: int
+    body: bytes
+    mac: bytes
+    sequence: int
+    floor: int
+
+
+def frame(keys: Authenticator, before: bytes, body: bytes) -> tuple[bytes, bytes]:
+    """The body, which is text, as it stands in the file behind the frame with the seal `before`; and its seal."""
+    body += b" " * (-(_LENGTH.size + len(body)) % MAC_SIZE)
+    seal = keys.seal(b"F", before[:MAC_SIZE], body)
+    return seal[MAC_SIZE:] + seal[:MAC_SIZE] + _LENGTH.pack(len(body)) + body, seal
+
+
+def status(keys: Authenticator, seal: bytes, *, void: bool) -> bytes:
+    """What stands at the start of the frame with that seal while it is void, or while it is not."""
+    return keys.mac(b"V", seal[:MAC_SIZE]) if void else seal[MAC_SIZE:]
+
+
+def frames(keys: Authenticator, data: bytes, start: int, before: bytes) -> Iterator[Frame]:
+    """The frames from there on, up to the first that is torn or damaged."""
+    while start + _BODY <= len(data):
+        (length,) = _LENGTH.unpack_from(data, start + 2 * MAC_SIZE)
+        end = start + _BODY + length
+        body = data[start + _BODY : end]
+        seal = keys.seal(b"F", before[:MAC_SIZE], body)
+        if len(body) != length or not compare_digest(data[start + MAC_SIZE : start + 2 * MAC_SIZE], seal[:MAC_SIZE]):
+            return
+        found = data[start : start + MAC_SIZE]
+        valid = compare_digest(found, status(keys, seal, void=False))
+        void = not valid and compare_digest(found, status(keys, seal, void=True))
+        yield Frame(start, end, void, not valid and not void, body, seal)
+        start, before = end, seal
+
+
+def header(keys: Authenticator, body: bytes, floor: int) -> tuple[bytes, Header]:
+    """The start of a file with that body and floor."""
+    data, seal = frame(keys, START, body)
+    found = Header(len(data) + 2 * SLOT_SIZE, body, seal[:MAC_SIZE], 0, floor)
+    return data + slot(keys, found, 0, floor) + bytes(SLOT_SIZE), found
+
+
+def slot(keys: Authenticator, of: Header, sequence: int, floor: int) -> bytes:
+    """What stands in the slot of that number; see `slot_offset`."""
+    content = _SLOT.pack(sequence, floor)
+    return content + keys.mac(b"S", of.mac, content)
+
+
+def slot_offset(of: Header, sequence: int) -> int:
+    """Where the slot of that number is."""
+    return of.end - SLOT_SIZE * (2 - sequence % 2)
+
+
+def read_header(keys: Authenticator, data: bytes) -> Header | None:
+    """The header of the file; None when the file is shorter: its first write was cut off, and nothing followed.
+
+    Raises `RejectedError` for one that is whole, but not ours.
+    """
+    if len(data) < _BODY:
+        return None
+    (length,) = _LENGTH.unpack_from(data, 2 * MAC_SIZE)
+    end = _BODY + length + 2 * SLOT_SIZE
+    if len(data) < end and length < 1 << 16:
+        return None
+    first = next(frames(keys, data, 0, START), None)
+    if first is None or first.void or first.torn:
+        raise RejectedError("it was not written with this key for this root, or is damaged")
+    found = Header(end, first.body, first.seal[:MAC_SIZE], -1, 0)
+    for number in range(2):
+        at = slot_offset(found, number)
+        content = data[at : at + _SLOT.size]
+        if compare_digest(data[at + _SLOT.size : at + SLOT_SIZE], keys.mac(b"S", found.mac, content)):
+            sequence, floor = _SLOT.unpack(content)
+            if sequence > found.sequence and sequence % 2 == number:
+                found = found._replace(sequence=sequence, floor=floor)
+    if found.sequence < 0:
+        raise RejectedError("its start is damaged")
+    return found
+
 
 Operation = Literal["create", "replace", "delete", "move"]
 
@@ -58,6 +177,9 @@ class Record:
     mtime: int = 0
 
 
+_values = attrgetter(*(field.name for field in fields(Record)))
+
+
 class Span(NamedTuple):
     """Where a record stands in the file. The first one starts at 0, as cutting there leaves nothing, not a header."""
 
@@ -67,26 +189,13 @@ class Span(NamedTuple):
 
 def encode(record: Record) -> bytes:
     """The record as the body of a frame."""
-    return _dump(
-        (
-            record.operation,
-            record.path,
-            record.target,
-            record.staged,
-            record.image,
-            record.inode,
-            record.mode,
-            record.times,
-            record.size,
-            record.mtime,
-        )
-    ).encode()
+    return _dump(_values(record)).encode()
 
 
 def decode(body: bytes) -> Record:
     """The record, if it is one that we would write.
 
-    Raises `RejectedError` for anything else, whoever signed it.
+    Raises `RejectedError` for anything else, even if its MAC is right.
     """
     try:
         operation, path, target, staged, image, inode, mode, times, size, mtime = json.loads(body)
@@ -110,7 +219,7 @@ def decode(body: bytes) -> Record:
     return record
 
 
-def header_body(version: str, binding: Binding, transaction: bytes) -> bytes:
+def header_body(version: str, binding: StateBinding, transaction: bytes) -> bytes:
     """What the header of a file says."""
     return _dump((version, binding, transaction.hex())).encode()
 
@@ -118,7 +227,7 @@ def header_body(version: str, binding: Binding, transaction: bytes) -> bytes:
 def check_header(found: Header, expected: bytes) -> None:
     """Raise `RejectedError` unless the file belongs to this root, vault and transaction."""
     if found.body.rstrip() != expected:
-        raise RejectedError("it belongs to another root, vault or transaction, or was put back from an earlier time")
+        raise RejectedError("it belongs to another root, vault or transaction, or is a copy from an earlier time")
 
 
 class Content(NamedTuple):
@@ -153,7 +262,7 @@ def read(keys: Authenticator, data: bytes, expected: bytes) -> Content:
 
 @final
 class Journal:
-    """The journal of one root, written by whoever holds its lock.
+    """The journal of one root, written by the holder of its lock.
 
     `end` is where the known records end and `floor` where recovery starts. While `torn`, the file may say otherwise: a
     write to it failed or was interrupted. `mend` makes it true again, and must succeed before anything is appended.
@@ -182,15 +291,14 @@ class Journal:
         self._inode = 0
         self._header: Header | None = None
         self._marks: list[tuple[int, bytes]] = []  # end and seal of each record
-        self.end = 0
-        self.floor = 0
-        self.torn = False
+        self.end: int = 0
+        self.floor: int = 0
+        self.torn: bool = False
 
     def pending(self) -> bool:
         """Whether another process left records behind; also notices when the file was made anew."""
-        try:
-            found = self._sys.stat(JOURNAL, dir_fd=self._state.entry)
-        except FileNotFoundError:
+        found = look(self._sys, JOURNAL, self._state.entry)
+        if found is None:
             self.close()
             return False
         if found.st_ino != self._inode:
@@ -228,8 +336,9 @@ class Journal:
         assert self._header is not None
         data, seal = frame(keys, self._marks[-1][1] if self._marks else self._header.mac, encode(record))
         data = start + data
-        self._pwrite(data, self.end)
+        pwrite_all(self._sys, self._fd, data, self.end)
         if self._durable:
+            # Image, journal's name, record, in this order: a record that outlives a power cut must find its image.
             self._sys.fsync(self._state.fd)  # the image's name
             if start and self._state.entry != self._state.fd:
                 self._sys.fsync(self._state.entry)  # the journal's
@@ -266,7 +375,7 @@ class Journal:
         """Have recovery pass over one record, or not."""
         assert self._header is not None
         seal = next(seal for end, seal in reversed(self._marks) if end == span.end)
-        self._pwrite(status(self._state.keys, seal, void=void), span.start or self._header.end)
+        pwrite_all(self._sys, self._fd, status(self._state.keys, seal, void=void), span.start or self._header.end)
 
     def sync(self) -> None:
         """Wait for the disk, if durable."""
@@ -284,9 +393,9 @@ class Journal:
         return self._before_number + transaction.hex().encode() + b'"]'
 
     def _read(self) -> bytes:
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(self._sys.stat(JOURNAL, dir_fd=self._state.entry).st_mode):
-                raise RejectedError("it is not a regular file")
+        found = look(self._sys, JOURNAL, self._state.entry)
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise RejectedError("it is not a regular file")
         self._open()
         size = self._sys.fstat(self._fd).st_size
         data = b""
@@ -304,7 +413,8 @@ class Journal:
     def _write_floor(self, floor: int) -> None:
         assert self._header is not None
         sequence = self._header.sequence + 1
-        self._pwrite(slot(self._state.keys, self._header, sequence, floor), slot_offset(self._header, sequence))
+        content = slot(self._state.keys, self._header, sequence, floor)
+        pwrite_all(self._sys, self._fd, content, slot_offset(self._header, sequence))
         self._header = self._header._replace(sequence=sequence)
 
     def _open(self) -> None:
@@ -312,22 +422,3 @@ class Journal:
             self._fd = self._sys.open(JOURNAL, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=self._state.entry)
             self._inode = self._sys.fstat(self._fd).st_ino
             self.end = 0
-
-    def _pwrite(self, data: bytes, offset: int) -> None:
-        done = self._sys.pwrite(self._fd, data, offset)
-        while done < len(data):
-            done += self._sys.pwrite(self._fd, data[done:], offset + done)
-
-
-__all__ = [
-    "Content",
-    "Journal",
-    "Operation",
-    "Record",
-    "Span",
-    "check_header",
-    "decode",
-    "encode",
-    "header_body",
-    "read",
-]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
 import os
 import re
 import stat
@@ -12,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, final
 
+from ...clock import SYSTEM_CLOCK
 from ...errors import JournalError
-from .confine import Handle
-from .frames import Authenticator, RejectedError, read_header
-from .journal import Record, read
-from .locations import Places
+from . import private_dir
+from .confine import Handle, is_ours, remove
+from .journal import Record, RejectedError, read, read_header
+from .locations import locked_root
 from .private_dir import ROOTS, NotPrivateError, PrivateDir, check_private
-from .root_lock import RootLock, holders_of
-from .state_dir import JOURNAL, MARKER, MIRROR
-from .syscalls import DIRECTORY, HANDLE, Syscalls
-from .vaults import SAME, RootRecord, read_record
+from .state_dir import JOURNAL, LOCK, MARKER, MIRROR, RECORD, TX, Authenticator, holders_of
+from .syscalls import DIRECTORY, HANDLE, Syscalls, look, read_all
+from .vaults import SAME, RootRecord, StateLocation, Vaults, is_vault, read_record
 
 Status = Literal["in use", "open", "idle"]
 
@@ -55,7 +57,7 @@ class KeptState:
 
 
 @final
-class Entry:
+class StateEntry:
     """One entry of the private directory, opened to look at it or to remove it. Holds descriptors until `close`.
 
     Args:
@@ -70,22 +72,23 @@ class Entry:
     __slots__ = ("fd", "home", "keys", "name", "record", "root", "sys", "vault", "vault_path")
 
     def __init__(self, sys: Syscalls, home: PrivateDir, name: str, root: str | None = None) -> None:
-        self.sys = sys
-        self.home = home
-        self.name = name
-        self.keys = Authenticator(home.root_key(name))
-        self.fd = sys.open(name, DIRECTORY, dir_fd=home.roots)
-        self.vault, self.vault_path = -1, ""
+        self.sys: Syscalls = sys
+        self.home: PrivateDir = home
+        self.name: str = name
+        self.keys: Authenticator = Authenticator(home.root_key(name))
+        self.fd: int = sys.open(name, DIRECTORY, dir_fd=home.roots)
+        self.vault: int = -1
+        self.vault_path: str = ""
         try:
             check_private(sys.fstat(self.fd), f"{home.path}/{ROOTS}/{name}")
-            self.record = read_record(sys, self.fd, self.keys)
-            self.root = root if root is not None else self._find_root()
+            self.record: RootRecord | None = read_record(sys, self.fd, self.keys)
+            self.root: str | None = root if root is not None else self._find_root()
             self._open_vault()
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> Entry:
+    def __enter__(self) -> StateEntry:
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -119,15 +122,10 @@ class Entry:
             parent = root if record.inside else str(Path(root).parent)
             with suppress(OSError):
                 fd = self.sys.open(f"{parent}/{record.vault}", DIRECTORY)
-                if self._is_vault(fd, record):
+                if is_vault(self.sys, fd, record):
                     self.vault, self.vault_path = fd, f"{parent}/{record.vault}"
                     return
                 self.sys.close(fd)
-
-    def _is_vault(self, fd: int, record: RootRecord) -> bool:
-        found = self.sys.fstat(fd)
-        same = (found.st_ino, self.sys.born(fd)) == (record.inode, record.born)
-        return same and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700
 
     # --- what is in it
 
@@ -140,10 +138,10 @@ class Entry:
         return self._size(MARKER) > 0
 
     def _size(self, name: str) -> int:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            found = self.sys.stat(name, dir_fd=self.fd)
-            return found.st_size if stat.S_ISREG(found.st_mode) else 1
-        return 0
+        found = look(self.sys, name, self.fd)
+        if found is None:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 1
 
     def records(self) -> list[Record]:
         """What the journal would undo, oldest first; empty where it cannot be read."""
@@ -153,10 +151,8 @@ class Entry:
         """The inode of the root that the journal belongs to, or 0, and its records."""
         with suppress(OSError, RejectedError, ValueError):
             fd = self.sys.open(JOURNAL, os.O_RDONLY | os.O_NONBLOCK, dir_fd=self.fd)
-            data = b""
             with Handle(self.sys, fd):
-                while piece := self.sys.read(fd, 1 << 20):
-                    data += piece
+                data = read_all(self.sys, fd)
             found = read_header(self.keys, data)
             if found is not None:
                 content = read(self.keys, data, found.body.rstrip())
@@ -172,12 +168,8 @@ class Entry:
         """How many files there are in the copy of `watch="scan"`."""
         if self.vault < 0:
             return 0
-        with suppress(OSError):
-            fd = self.sys.open(MIRROR, DIRECTORY, dir_fd=self.vault)
-            try:
-                return sum(name.startswith("c") for name in self.sys.names(fd))
-            finally:
-                self.sys.close(fd)
+        with suppress(OSError), Handle(self.sys, self.sys.open(MIRROR, DIRECTORY, dir_fd=self.vault)) as fd:
+            return sum(name.startswith("c") for name in self.sys.names(fd))
         return 0
 
     def _directories(self) -> set[int]:
@@ -228,18 +220,9 @@ class Entry:
             self._check_same()
             yield
             return
-        root_fd = self.sys.open(self.root, HANDLE)
-        try:
-            places = Places(self.sys, self.root, root_fd, self.home.path, durable=False)
-            lock = RootLock(self.sys, self.root, root_fd, places.substitute_lock)
-            try:
-                lock.lock(0.0)
-                self._check_same()
-                yield
-            finally:
-                lock.close()
-        finally:
-            self.sys.close(root_fd)
+        with locked_root(self.sys, self.root, self.home.path, durable=False):
+            self._check_same()
+            yield
 
     def _holder(self, inode: int) -> int:
         """The process that works in the root, or 0. Another root may have got its inode number since, and be locked."""
@@ -273,18 +256,16 @@ def entry_name(sys: Syscalls, home: PrivateDir, root: str) -> str | None:
         fd = sys.open(root, HANDLE)
     except OSError:
         return None
-    try:
+    with Handle(sys, fd):
         return home.name(sys.fstat(fd).st_ino, sys.born(fd))
-    finally:
-        sys.close(fd)
 
 
-def entries(sys: Syscalls, home: PrivateDir) -> Iterator[Entry | tuple[str, str]]:
+def entries(sys: Syscalls, home: PrivateDir) -> Iterator[StateEntry | tuple[str, str]]:
     """All entries, one after the other; the name and the reason for one that cannot be opened. Closes each itself."""
     for name in sorted(sys.names(home.roots)):
         if _entry_name(name):
             try:
-                entry = Entry(sys, home, name)
+                entry = StateEntry(sys, home, name)
             except (OSError, NotPrivateError) as error:
                 yield name, str(error)
                 continue
@@ -292,4 +273,107 @@ def entries(sys: Syscalls, home: PrivateDir) -> Iterator[Entry | tuple[str, str]
                 yield entry
 
 
-__all__ = ["Entry", "KeptState", "Status", "entries", "entry_name"]
+# Entries that a killed process left although nothing in them is needed: they go when another root is first written.
+
+
+# Removing what is kept for a root. Its caller holds the root's lock.
+
+
+def drop_copies(entry: StateEntry) -> None:
+    """Remove what an idle root keeps for the next time, and what a crash left over."""
+    sys = entry.sys
+    for fd in {entry.fd, entry.vault} - {-1}:
+        for name in sys.names(fd):
+            if name == MIRROR or is_ours(name):
+                remove(sys, fd, name)
+
+
+def drop_all(entry: StateEntry) -> list[str]:
+    """Remove entry and vault. What others put into a vault outside of the private directory stays, and so does it."""
+    sys = entry.sys
+    for name in (JOURNAL, MARKER):  # first: without these nothing is undone by halves
+        with suppress(FileNotFoundError, NotADirectoryError):
+            remove(sys, entry.fd, name)
+    left: list[str] = []
+    record = entry.record
+    if entry.vault not in {-1, entry.fd}:
+        for name in sys.names(entry.vault):
+            if name in {MIRROR, TX} or is_ours(name) or name.startswith("rejected-"):
+                remove(sys, entry.vault, name)
+        assert record is not None
+        if not _remove_vault(entry, record):
+            left.append(entry.vault_path)
+    elif record is not None and not record.inode:
+        _remove_vault(entry, record)  # it was only intended, and may be there
+    for name in sorted(sys.names(entry.fd), key=lambda name: name == RECORD):  # the description last
+        remove(sys, entry.fd, name)
+    sys.rmdir(entry.name, dir_fd=entry.home.roots)
+    with suppress(FileNotFoundError):
+        sys.unlink(entry.name + LOCK, dir_fd=entry.home.roots)
+    return left
+
+
+def _remove_vault(entry: StateEntry, record: RootRecord) -> bool:
+    """Whether it could be removed: it must be empty. The root's own time stays."""
+    sys = entry.sys
+    root = entry.root or record.path
+    at = str(Path(entry.vault_path or f"{root if record.inside else Path(root).parent}/{record.vault}").parent)
+    with suppress(OSError), Handle(sys, sys.open(at, DIRECTORY)) as fd:
+        Vaults(sys, root, fd, durable=False).remove(StateLocation(at, record.vault, record.inside))
+        return True
+    return False
+
+
+_log = logging.getLogger(__name__)
+
+_LOOKED: Final = "looked"
+_EVERY: Final = 3600
+"""A file whose time says when a process last looked at all entries, and the seconds until the next look: there may be
+many of them, and this is called whenever one is added."""
+
+
+def remove_left_over(location: str) -> None:
+    """Now and then, remove the entries in the private directory that nothing needs, with their vaults. Raises nothing.
+
+    Not needed is one without an open transaction and without anything that was put aside, be its root there, deleted or
+    moved. A process that has the root open, but no transaction, makes a new one when it writes again. What is kept of
+    a root on a disk that is not mounted stays, as its vault is not there either.
+    """
+    with suppress(OSError, NotPrivateError):
+        home = private_dir.find(location)
+        if home is None or not _is_due(Path(home.path, _LOOKED)):
+            return
+        for entry in entries(Syscalls(), home):
+            if isinstance(entry, StateEntry):
+                with suppress(OSError, JournalError, NotPrivateError):
+                    _remove_idle(entry)
+        _remove_locks(Syscalls(), home)
+
+
+def _is_due(looked: Path) -> bool:
+    """Whether the last look was long ago; if so, this is the one that looks."""
+    now = SYSTEM_CLOCK.time()
+    with suppress(FileNotFoundError):
+        if abs(now - looked.stat().st_mtime) < _EVERY:  # a clock that was wrong puts it off for an hour, not for years
+            return False
+    looked.touch(0o600)
+    os.utime(looked, (now, now))
+    return True
+
+
+def _remove_idle(entry: StateEntry) -> None:
+    if entry.vault < 0 or entry.is_open() or entry.rejected():
+        return
+    with entry.locked():  # raises when a process is at work there
+        if not entry.is_open() and not entry.rejected():
+            drop_all(entry)
+            _log.info("Removed undo state that nothing needs any more: %s", entry.path)
+
+
+def _remove_locks(sys: Syscalls, home: PrivateDir) -> None:
+    """Remove the files that stood for roots that cannot be locked, where no process holds them."""
+    for name in sys.names(home.roots):
+        if name.endswith(LOCK):
+            with suppress(OSError), Handle(sys, sys.open(name, os.O_RDWR, dir_fd=home.roots)) as fd:
+                sys.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                sys.unlink(name, dir_fd=home.roots)

@@ -26,11 +26,20 @@ from ...errors import JournalError
 from ..reserved import reserved
 from . import private_dir
 from .confine import Handle
-from .frames import Authenticator
 from .private_dir import NotPrivateError, PrivateDir, check_private
-from .state_dir import IDLE, JOURNAL, LOCK, MIRROR, RECORD, TX, Binding, StateDir
-from .syscalls import DIRECTORY, HANDLE, Syscalls
-from .vaults import SAME, RootRecord, Spot, Vaults, one_disk, read_record, spots, write_record
+from .state_dir import IDLE, JOURNAL, LOCK, MARKER, MIRROR, RECORD, TX, Authenticator, RootLock, StateBinding, StateDir
+from .syscalls import DIRECTORY, HANDLE, Syscalls, look
+from .vaults import (
+    SAME,
+    RootRecord,
+    StateLocation,
+    Vaults,
+    candidate_locations,
+    is_vault,
+    one_disk,
+    read_record,
+    write_record,
+)
 
 # What is said about a folder before it is opened as a root: that it is undo state, or has some of version 1.
 
@@ -79,12 +88,12 @@ def hides_state(root: str | os.PathLike[str], state_dir: str | os.PathLike[str] 
     """Whether the root's vault is, or would be, inside of it. Opens no transaction and changes nothing."""
     sys, path = Syscalls(), os.path.realpath(root)
     with Handle(sys, sys.open(path, HANDLE)) as root_fd:
-        places = Places(sys, path, root_fd, state_dir, durable=False)
+        places = StateFinder(sys, path, root_fd, state_dir, durable=False)
         return places.must_hide() or places.is_hidden()
 
 
 @final
-class Places:
+class StateFinder:
     """Finds and makes the state of one root.
 
     Args:
@@ -106,13 +115,13 @@ class Places:
         self._durable = durable
         self._vaults = Vaults(sys, root, root_fd, durable=durable)
         self._binding = (sys.fstat(root_fd).st_ino, sys.born(root_fd))
-        self.reason = ""
-        self.location = ""
+        self.reason: str = ""
+        self.location: str = ""
         try:
             self.location = private_dir.location(state_dir)
         except NotPrivateError as error:
             self.reason = str(error)
-        # Whoever works in the root could write there.
+        # Programs that work in the root could write there.
         inside = bool(self.location) and (self.location + "/").startswith(root.rstrip("/") + "/")
         if inside and state_dir is not None:
             raise ValueError(f"state_dir must not be inside the root, got {state_dir!r} in {root!r}.")
@@ -125,10 +134,12 @@ class Places:
     def must_hide(self) -> bool:
         """Whether a vault would be inside the root: no other place is on its disk and can be written."""
         if self.location:
-            with suppress(OSError, NotPrivateError), self._opened(private_dir.on_disk(self.location)) as fd:
-                if one_disk(self._sys, fd, self._root_fd):
-                    return False
-        spot = spots(self._root)[0]
+            with suppress(OSError, NotPrivateError):
+                opened = self._sys.open(private_dir.on_disk(self.location), HANDLE)
+                with Handle(self._sys, opened) as fd:
+                    if one_disk(self._sys, fd, self._root_fd):
+                        return False
+        spot = candidate_locations(self._root)[0]
         if spot.inside:
             return True
         with suppress(OSError), self._vaults.parent(spot) as parent:
@@ -142,7 +153,7 @@ class Places:
             if opened is not None:
                 home, entry = opened
                 with Handle(self._sys, entry):
-                    record = self._read(entry, Authenticator(self._key(home)))
+                    record = self._read(entry, self._keys(home))
                     return record is not None and record.inside
         return False
 
@@ -151,16 +162,11 @@ class Places:
         with suppress(NotPrivateError, OSError):
             opened = self._find_entry()
             if opened is not None:
-                entry = opened[1]
-                try:
-                    with suppress(FileNotFoundError):
-                        if self._sys.stat(JOURNAL, dir_fd=entry).st_size > 0:
-                            return True
-                    with suppress(FileNotFoundError, NotADirectoryError):
-                        self._sys.stat(f"{MIRROR}/open", dir_fd=entry)
+                with Handle(self._sys, opened[1]) as entry:
+                    journal = look(self._sys, JOURNAL, entry)
+                    if journal is not None and journal.st_size > 0:
                         return True
-                finally:
-                    self._sys.close(entry)
+                    return look(self._sys, MARKER, entry) is not None
         return False
 
     def has_entry(self) -> bool:
@@ -187,8 +193,7 @@ class Places:
         home, entry = opened
         used = False
         try:
-            keys = Authenticator(self._key(home))
-            record = self._read(entry, keys)
+            record = self._read(entry, self._keys(home))
             if record is None:
                 self._forget(home, entry, "its description is missing or not authentic")
                 return None
@@ -224,8 +229,8 @@ class Places:
             raise
         return home, entry
 
-    def _key(self, home: PrivateDir) -> bytes:
-        return home.root_key(home.name(*self._binding))
+    def _keys(self, home: PrivateDir) -> Authenticator:
+        return Authenticator(home.root_key(home.name(*self._binding)))
 
     def _read(self, entry: int, keys: Authenticator) -> RootRecord | None:
         record = read_record(self._sys, entry, keys)
@@ -238,25 +243,19 @@ class Places:
             with suppress(OSError):
                 fd = entry
                 if record.vault != SAME:
-                    with self._vaults.parent(Spot(parent, record.vault, record.inside)) as at:
+                    with self._vaults.parent(StateLocation(parent, record.vault, record.inside)) as at:
                         fd = self._sys.open(record.vault, DIRECTORY, dir_fd=at)
                 if self._is(fd, record):
-                    return self._state(self._key(home), entry, fd, record, parent)
+                    return self._state(self._keys(home), entry, fd, record, parent)
                 if fd != entry:
                     self._sys.close(fd)
         return None
 
     def _is(self, fd: int, record: RootRecord) -> bool:
-        found = self._sys.fstat(fd)
-        return (
-            (found.st_ino, self._sys.born(fd)) == (record.inode, record.born)
-            and found.st_uid == os.geteuid()
-            and stat.S_IMODE(found.st_mode) == 0o700
-            and one_disk(self._sys, fd, self._root_fd)
-        )
+        return is_vault(self._sys, fd, record) and one_disk(self._sys, fd, self._root_fd)
 
     def _state(
-        self, key: bytes, entry: int, fd: int, record: RootRecord, parent: str, *, lasting: bool = True
+        self, keys: Authenticator, entry: int, fd: int, record: RootRecord, parent: str, *, lasting: bool = True
     ) -> StateDir:
         tx = self._sys.open(TX, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600, dir_fd=fd)
         found = self._sys.fstat(tx)
@@ -271,8 +270,8 @@ class Places:
             entry,
             fd,
             tx,
-            key=key,
-            binding=Binding(*self._binding, record.vault, record.inode, record.born),
+            keys=keys,
+            binding=StateBinding(*self._binding, record.vault, record.inode, record.born),
             path=self.location if record.vault == SAME else f"{above}/{record.vault}",
             inside=record.inside,
             lasting=lasting,
@@ -309,7 +308,7 @@ class Places:
     def _remove_intended(self, record: RootRecord) -> None:
         parent = str(Path(self._root).parent)
         with suppress(OSError):
-            self._vaults.remove(Spot(parent, record.vault, record.inside))
+            self._vaults.remove(StateLocation(parent, record.vault, record.inside))
 
     # --- making
 
@@ -349,34 +348,27 @@ class Places:
         return opened
 
     def _make_in(self, home: PrivateDir, entry: int) -> StateDir:
-        if one_disk(self._sys, entry, self._root_fd):
-            found = self._sys.fstat(entry)
-            record = RootRecord(self._root, SAME, False, found.st_ino, self._sys.born(entry))
-            write_record(self._sys, entry, Authenticator(self._key(home)), record, durable=self._durable)
-            return self._state(self._key(home), entry, entry, record, "")
-        keys = Authenticator(self._key(home))
+        keys = self._keys(home)
 
-        def intend(record: RootRecord) -> None:
-            # Before the vault is made: one that nothing describes would stay for ever.
+        def describe(record: RootRecord) -> None:
             write_record(self._sys, entry, keys, record, durable=self._durable)
 
-        record, fd, parent = self._vaults.make(intend)
+        if one_disk(self._sys, entry, self._root_fd):
+            record = RootRecord(self._root, SAME, False, self._sys.fstat(entry).st_ino, self._sys.born(entry))
+            describe(record)
+            return self._state(keys, entry, entry, record, "")
+        # Described before the vault is made: one that nothing describes would stay for ever.
+        record, fd, parent = self._vaults.make(describe)
         try:
-            write_record(
-                self._sys, entry, keys, record, durable=self._durable
-            )  # before anything is in the vault: now it is found again
-            return self._state(self._key(home), entry, fd, record, parent)
+            describe(record)  # before anything is in the vault: now it is found again
+            return self._state(keys, entry, fd, record, parent)
         except BaseException:
             self._sys.close(fd)
             raise
 
     def _make_volatile(self, reason: str) -> StateDir:
         """A vault that no other process knows of: an undo works here, but nothing can be undone after a crash."""
-
-        def nothing(_record: RootRecord) -> None:
-            return None
-
-        record, fd, parent = self._vaults.make(nothing)
+        record, fd, parent = self._vaults.make(lambda _: None)
         if self._root not in _warned:
             _warned.add(self._root)
             _log.warning(
@@ -385,7 +377,7 @@ class Places:
                 self._root,
                 reason,
             )
-        return self._state(os.urandom(32), fd, fd, record, parent, lasting=False)
+        return self._state(Authenticator(os.urandom(32)), fd, fd, record, parent, lasting=False)
 
     # --- removing
 
@@ -402,14 +394,14 @@ class Places:
                 with suppress(FileNotFoundError):
                     self._sys.unlink(name, dir_fd=fd)
         if state.binding.vault != SAME:
-            self._vaults.remove(Spot(str(Path(state.path).parent), state.binding.vault, state.inside))
+            self._vaults.remove(StateLocation(str(Path(state.path).parent), state.binding.vault, state.inside))
         if state.lasting:
             with suppress(FileNotFoundError):
                 self._sys.unlink(RECORD, dir_fd=state.entry)
             home = private_dir.find(self.location)
             if home is not None:
                 self._sys.rmdir(home.name(*self._binding), dir_fd=home.roots)
-                with suppress(FileNotFoundError):  # whoever waits for it finds that it has no name, and makes another
+                with suppress(FileNotFoundError):  # a process that waits for it makes another
                     self._sys.unlink(home.name(*self._binding) + LOCK, dir_fd=home.roots)
 
     def substitute_lock(self) -> int:
@@ -423,12 +415,20 @@ class Places:
                 f"{self._root} cannot be locked: it may not be read, and there is no private directory ({error})."
             ) from error
 
-    # --- directories by path
 
-    @contextmanager
-    def _opened(self, path: str) -> Generator[int, None, None]:
-        fd = self._sys.open(path, HANDLE)
+@contextmanager
+def locked_root(
+    sys: Syscalls, root: str, state_dir: str | os.PathLike[str] | None, *, durable: bool
+) -> Generator[tuple[int, StateFinder], None, None]:
+    """The root's handle and where its state is, for as long as no process can work there.
+
+    Raises `JournalError` at once when one does.
+    """
+    with Handle(sys, sys.open(root, HANDLE)) as root_fd:
+        places = StateFinder(sys, root, root_fd, state_dir, durable=durable)
+        lock = RootLock(sys, root, root_fd, places.substitute_lock)
         try:
-            yield fd
+            lock.lock(0.0)
+            yield root_fd, places
         finally:
-            self._sys.close(fd)
+            lock.close()

@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from ...errors import PathRefusedError
-from ..paths import ROOT, join
+from ..paths import ROOT
 from .confine import Handle, is_beneath, is_copy
-from .disk_state import Disk
-from .frames import RejectedError
+from .disk_root import DiskRoot
+from .journal import RejectedError
 from .syscalls import DIRECTORY
 
 _SETTLED_NS: Final = 100_000_000  # clocks of filesystems tick every 10 ms at worst
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One file, directory, symlink or special file.
 
     Attributes:
@@ -61,11 +61,11 @@ class Entry:
             and self.mode == info.st_mode
         )
 
-    def untouched(self, other: Entry) -> bool:
+    def untouched(self, other: ManifestEntry) -> bool:
         """Whether the kernel said the same of both, so that there was no write between them."""
         return (self.ctime, self.inode, self.mtime, self.size) == (other.ctime, other.inode, other.mtime, other.size)
 
-    def like(self, other: Entry) -> bool:
+    def like(self, other: ManifestEntry) -> bool:
         """Whether a program that reads it would see no difference."""
         return (
             self.mode == other.mode
@@ -76,15 +76,15 @@ class Entry:
         )
 
 
-Manifest = dict[str, Entry]
-Describe = Callable[[str, int, str, os.stat_result, "Entry | None"], Entry]
+Manifest = dict[str, ManifestEntry]
+Describe = Callable[[str, int, str, os.stat_result, "ManifestEntry | None"], ManifestEntry]
 """Makes the entry of something that is new or changed: path, directory, name, attributes, the entry before."""
 
 
-def entry(info: os.stat_result, now: int, **rest: Any) -> Entry:
+def entry(info: os.stat_result, now: int, **rest: Any) -> ManifestEntry:
     """An entry from what the kernel says."""
     fresh = info.st_ctime_ns > now - _SETTLED_NS
-    return Entry(
+    return ManifestEntry(
         info.st_mode,
         info.st_uid,
         info.st_gid,
@@ -98,12 +98,12 @@ def entry(info: os.stat_result, now: int, **rest: Any) -> Entry:
 
 
 @final
-class Scan:
+class TreeScan:
     """One walk through the root. What did not change keeps the entry it had in `before`."""
 
     __slots__ = ("_before", "_describe", "_device", "_disk", "_opened", "_sys", "found")
 
-    def __init__(self, disk: Disk, before: Manifest, describe: Describe, *, opened: Manifest | None = None) -> None:
+    def __init__(self, disk: DiskRoot, before: Manifest, describe: Describe, *, opened: Manifest | None = None) -> None:
         self._disk = disk
         self._sys = disk.sys
         self._before = before
@@ -115,7 +115,8 @@ class Scan:
     def run(self) -> Manifest:
         """The whole tree, the root itself as "."."""
         info = self._sys.fstat(self._disk.root_fd)
-        self.found[ROOT] = entry(info, time.time_ns())
+        known = self._before.get(ROOT)
+        self.found[ROOT] = known if known is not None and known.same(info) else entry(info, time.time_ns())
         pending = [ROOT]
         while pending:
             pending += self._directory(pending.pop())
@@ -136,10 +137,27 @@ class Scan:
         if self.found[path].opaque:
             self.found[path] = replace(self.found[path], opaque=False)
         with handle as fd:
-            names = self._sys.names(fd)
-            if path == ROOT and self._disk.hidden:
-                names = [name for name in names if name != self._disk.hidden]
-            return [child for name in names if self._child(child := join(path, name), fd, name)]
+            return self._children(path, fd)
+
+    def _children(self, path: str, at: int) -> list[str]:
+        """The same for an open directory. Nothing is done twice in here: it is the cost of every call."""
+        before, found, device, inner = self._before, self.found, self._device, list[str]()
+        hidden = self._disk.hidden if path == ROOT else ""
+        above = "" if path == ROOT else f"{path}/"
+        for name, info in self._sys.stats(at):
+            if name == hidden:
+                continue
+            child = above + name
+            known = before.get(child)
+            if known is None or known.fresh or not known.same(info):
+                try:
+                    known = self._describe(child, at, name, info, known)
+                except FileNotFoundError:  # gone since it was listed
+                    continue
+            found[child] = known
+            if stat.S_ISDIR(info.st_mode) and info.st_dev == device:
+                inner.append(child)
+        return inner
 
     def _enter(self, path: str) -> Handle:
         try:
@@ -147,7 +165,7 @@ class Scan:
         except PathRefusedError:
             raise
         except PermissionError:
-            # To put things back it must be opened, unless its content was never known.
+            # To restore what is in it, it must be opened, unless its content was never known.
             if self._opened is None or ((known := self._opened.get(path)) is not None and known.opaque):
                 raise
             parent, name = self._disk.dirs.parent(path)
@@ -155,18 +173,15 @@ class Scan:
                 self._sys.chmod(name, 0o700, dir_fd=at)
             return self._disk.dirs.directory(path, DIRECTORY)
 
-    def _child(self, path: str, at: int, name: str) -> bool:
-        """Look at one entry; whether it is a directory to look into."""
-        try:
-            info = self._sys.stat(name, dir_fd=at)
-            known = self._before.get(path)
-            if known is not None and not known.fresh and known.same(info):
-                self.found[path] = known
-            else:
-                self.found[path] = self._describe(path, at, name, info, known)
-        except FileNotFoundError:  # gone since it was listed
-            return False
-        return stat.S_ISDIR(info.st_mode) and info.st_dev == self._device
+
+def differences(before: Manifest, after: Manifest) -> tuple[Manifest, list[str]]:
+    """The entries of `after` that `before` has not, or not the same, and the paths that only `before` has.
+
+    Entries are compared by identity: a walk keeps those of what did not change.
+    """
+    differing = {path: e for path, e in after.items() if before.get(path) is not e}
+    kept = len(after) - sum(path not in before for path in differing)
+    return differing, [path for path in before if path not in after] if kept < len(before) else []
 
 
 def pack(changed: Manifest, removed: Iterable[str]) -> bytes:
@@ -179,14 +194,14 @@ def pack(changed: Manifest, removed: Iterable[str]) -> bytes:
 
 
 def unpack(manifest: Manifest, data: bytes) -> None:
-    """Take that step; raises `RejectedError` at anything that `pack` would not write, whoever signed it."""
+    """Take that step; raises `RejectedError` at anything that `pack` would not write, even if its MAC is right."""
     try:
         rows, removed = json.loads(data)
         for path in removed:
             manifest.pop(path, None)
         for path, row in rows.items():
             row[8] = tuple((key, value) for key, value in row[8])
-            found = Entry(*row)
+            found = ManifestEntry(*row)
             if not (is_beneath(path) or path == ROOT) or not _is_sound(found):
                 raise RejectedError("it has an entry that is never written")
             manifest[path] = found
@@ -194,10 +209,7 @@ def unpack(manifest: Manifest, data: bytes) -> None:
         raise RejectedError("it has an entry of another version") from error
 
 
-def _is_sound(found: Entry) -> bool:
+def _is_sound(found: ManifestEntry) -> bool:
     if stat.S_ISREG(found.mode) and not found.opaque:
         return is_copy(found.copy)
     return isinstance(found.copy, str) and (stat.S_ISLNK(found.mode) or not found.copy)
-
-
-__all__ = ["Describe", "Entry", "Manifest", "Scan", "entry", "pack", "unpack"]

@@ -1,10 +1,10 @@
-"""A copy of the root's content, kept in the vault, and the way back to it.
+"""A copy of the root's content, kept in the vault, from which the root can be restored.
 
 A hard link would not do here: other programs write in place, and the link would change with them.
 
 `mirror/` in the vault holds one file for each regular file of the root. `mirror/` in the entry holds `manifest` (an
 append-only list of steps, so that any older state can be read back) and, while there are snapshots, `open`: the length
-of the manifest that a crash goes back to, or that there is none. It is changed in place, as going back must not take
+of the manifest that a crash is rolled back to, or that there is none. It is changed in place, as an undo must not take
 room on the disk. Both are authenticated like the journal; a manifest that is not ours is made anew.
 """
 
@@ -13,25 +13,34 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, final
 
 from ...errors import JournalError
 from ...fence import check_wanted
 from ..paths import ROOT
-from ..protocol import FileChanges
+from ..protocol import LARGE, FileChanges, FileNode, LargeFile
 from .confine import Handle
-from .differences import summary
-from .disk_state import Disk
-from .frames import Header, RejectedError, frame, frames, header, read_header, slot, slot_offset
-from .journal import check_header, header_body
-from .manifest import Entry, Manifest, Scan, entry, pack, unpack
-from .mirror_copies import Copies, go_on
+from .copies import Copies, copy_file
+from .disk_root import DiskRoot
+from .journal import (
+    Header,
+    RejectedError,
+    check_header,
+    frame,
+    frames,
+    header,
+    header_body,
+    read_header,
+    slot,
+    slot_offset,
+)
+from .manifest import Manifest, ManifestEntry, TreeScan, differences, entry, pack, unpack
 from .restoration import Restoration
-from .staging import CHUNK
+from .reversal import summary
 from .state_dir import IDLE, MARKER, MIRROR, StateDir
-from .syscalls import CREATE, DIRECTORY, READ, write_all
+from .syscalls import CHUNK, CREATE, DIRECTORY, READ, look, pwrite_all, read_all, read_part, write_all
 
 _LOG: Final = "manifest"
 _OPEN: Final = "open"
@@ -45,9 +54,9 @@ _PART: Final = "mirror"
 class Mirror:
     """The copy of one root. Its caller holds the disk's lock."""
 
-    __slots__ = ("_copies", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_of", "_sys", "manifest")
+    __slots__ = ("_copies", "_disk", "_end", "_fd", "_loaded", "_mac", "_marker", "_of", "_seen", "_sys", "manifest")
 
-    def __init__(self, disk: Disk, max_copied_bytes: int | None = None) -> None:
+    def __init__(self, disk: DiskRoot, max_copied_bytes: int | None = None) -> None:
         self._disk = disk
         self._sys = disk.sys
         self._fd = -1
@@ -56,6 +65,7 @@ class Mirror:
         self._of: StateDir | None = None
         self._end = 0
         self._mac = b""  # of the manifest's last frame
+        self._seen: tuple[int, int] | None = None
         self._marker: Header | None = None
         self.manifest: Manifest = {}
 
@@ -64,7 +74,13 @@ class Mirror:
     def refresh(self) -> Manifest:
         """Bring the copy up to date; what did not change is not read."""
         self._open()
-        self._advance(Scan(self._disk, self.manifest, self._describe).run())
+        # Copies are complete before the manifest names them; those that a crash leaves behind go with the next sweep.
+        self._copies.begin_walk()
+        try:
+            found = TreeScan(self._disk, self.manifest, self._describe).run()
+        finally:
+            self._copies.end_walk()
+        self._advance(found)
         return self.manifest
 
     @property
@@ -73,7 +89,7 @@ class Mirror:
         return self._end
 
     def begin(self, length: int | None) -> None:
-        """From here on a crash goes back to the state which that length stands for; None: it goes back to nothing."""
+        """From here on a crash is rolled back to the state that the length stands for; None: it is not rolled back."""
         state, floor = self._disk.state, _NOTHING if length is None else length
         fd = -1
         with suppress(FileNotFoundError):
@@ -87,9 +103,43 @@ class Mirror:
                 self._marker = marker
             return
         with Handle(self._sys, fd):
+            # Into the older of the two slots: if the write is torn, the newer one still stands.
             sequence = self._marker.sequence + 1
             self._sys.pwrite(fd, slot(state.keys, self._marker, sequence, floor), slot_offset(self._marker, sequence))
             self._marker = self._marker._replace(sequence=sequence)
+
+    def node(self, manifest: Manifest, path: str) -> FileNode | None:
+        """What was at the path when the manifest was made; `JournalError` when its content was not copied."""
+        known = manifest.get(path)
+        if known is None:
+            return None
+        mode = stat.S_IMODE(known.mode)
+        if stat.S_ISLNK(known.mode):
+            return FileNode("symlink", mode, os.fsencode(known.copy))
+        if stat.S_ISDIR(known.mode):
+            return FileNode("directory", mode)
+        if not stat.S_ISREG(known.mode):
+            return FileNode("other", mode)
+        if known.opaque:
+            raise JournalError(f"{path!a} in {self._disk.root} was not copied, so what it held is not known.")
+        offset = known.copy.partition("+")[2]
+        with Handle(self._sys, self._sys.open(copy_file(known), READ, dir_fd=self._copies.fd)) as fd:
+            content = read_part(self._sys, fd, known.size, int(offset or 0))
+        if len(content) != known.size:
+            raise JournalError(f"The copy of {path!a} in {self._disk.root} was cut, so what it held is not known.")
+        return FileNode("file", mode, content)
+
+    def large(self, manifest: Manifest, path: str) -> LargeFile | None:
+        """The large file that was at the path when the manifest was made."""
+        known = manifest.get(path)
+        if known is None or not stat.S_ISREG(known.mode) or known.size <= LARGE or known.opaque:
+            return None
+        return LargeFile(stat.S_IMODE(known.mode), known.size, lambda: self._copied(known))
+
+    def _copied(self, known: ManifestEntry) -> Iterator[bytes]:
+        with Handle(self._sys, self._sys.open(copy_file(known), READ, dir_fd=self._copies.fd)) as fd:
+            while piece := self._sys.read(fd, CHUNK):  # a large one has a file of its own
+                yield piece
 
     def commit(self) -> None:
         """The state of now is final; copies that nothing needs any more are removed. Twice is fine."""
@@ -98,8 +148,11 @@ class Mirror:
         self._marker = None
         self._disk.state.end(_PART)
         with suppress(OSError):  # room for the next time, nothing more
+            worn = self._copies.worn(self.manifest)
+            if worn:  # what is needed of them is copied again by the next walk, which finds it missing
+                self._advance({path: e for path, e in self.manifest.items() if copy_file(e) not in worn})
             self._compact()
-            self._copies.sweep({e.copy for e in self.manifest.values()})
+            self._copies.drop_unsure(self.manifest)
 
     def close(self) -> None:
         """Give the descriptors back; the copy stays until the root is closed."""
@@ -110,40 +163,34 @@ class Mirror:
             with suppress(OSError):
                 self._sys.close(fd)
 
-    def _describe(  # noqa: PLR0917 - a `Describe`, and one more
-        self,
-        path: str,
-        at: int,
-        name: str,
-        info: os.stat_result,
-        known: Entry | None,
-        check: Callable[[], None] = check_wanted,
-    ) -> Entry:
+    def _describe(
+        self, path: str, at: int, name: str, info: os.stat_result, known: ManifestEntry | None
+    ) -> ManifestEntry:
         """The entry, with a copy of the content made now, unless the one there is turns out to be the same."""
         for _ in range(5):
             now = time.time_ns()
-            xattrs = self._xattrs(name, at, info)
             if not stat.S_ISREG(info.st_mode):
                 copy = self._sys.readlink(name, dir_fd=at) if stat.S_ISLNK(info.st_mode) else ""
-                return entry(info, now, copy=copy, xattrs=xattrs)
+                return entry(info, now, copy=copy, xattrs=self._xattrs(name, at, info))
             if self._copies.leave_out(path, info):
-                return entry(info, now, xattrs=xattrs, opaque=True)
+                return entry(info, now, xattrs=self._xattrs(name, at, info), opaque=True)
             try:
                 fd = self._sys.open(name, READ, dir_fd=at)
             except PermissionError:
-                return entry(info, now, xattrs=xattrs, opaque=True)
+                return entry(info, now, xattrs=self._xattrs(name, at, info), opaque=True)
             with Handle(self._sys, fd):
-                if known is not None and self._copies.matches(fd, known, check):
+                if known is not None and self._copies.matches(fd, known, check_wanted):
                     copy = known.copy
                 else:
-                    copy = self._copies.make(fd, check)
+                    copy = self._copies.make(fd, check_wanted)
+                described = entry(info, now, copy=copy, xattrs=_shown_xattrs(self._sys.fxattrs(fd)))
                 after = self._sys.fstat(fd)
-            if entry(after, now).same(info):
-                return entry(info, now, copy=copy, xattrs=xattrs)
+            if described.same(after):
+                return described
             info = self._sys.stat(name, dir_fd=at)
         raise JournalError(f"{path!a} changes all the time, so no copy can be made; stop what writes it.")
 
-    def _look(self, _path: str, at: int, name: str, info: os.stat_result, known: Entry | None) -> Entry:
+    def _look(self, _path: str, at: int, name: str, info: os.stat_result, known: ManifestEntry | None) -> ManifestEntry:
         """The entry without a copy: what has none differs from all that has one."""
         if known is not None and known.copy and stat.S_ISREG(info.st_mode) and known.same(info):
             with suppress(PermissionError), Handle(self._sys, self._sys.open(name, READ, dir_fd=at)) as fd:
@@ -155,15 +202,17 @@ class Mirror:
     def _xattrs(self, name: str, at: int, info: os.stat_result) -> tuple[tuple[str, str], ...]:
         if stat.S_ISLNK(info.st_mode):
             return ()
-        return tuple(sorted((key, value.hex()) for key, value in self._sys.xattrs(name, dir_fd=at).items()))
+        return _shown_xattrs(self._sys.xattrs(name, dir_fd=at))
 
     # --- the manifest's file
 
     def _open(self) -> None:
         if self._of is not self._disk.state:  # `wink state` removed the other one while this root was idle
             self.close()
-        if self._loaded:
+        # While there are snapshots the root is ours; before, another process or object may have worked in it.
+        if self._loaded and (self._marker is not None or self._seen == self._log_identity()):
             return
+        self._loaded = False
         if self._fd < 0:
             self._open_directories()
         try:
@@ -172,8 +221,14 @@ class Mirror:
             self._sys.unlink(_LOG, dir_fd=self._fd)
             self.manifest = self._load(None)
         self._compact()
-        self._copies.sweep({e.copy for e in self.manifest.values()})
+        self._copies.sweep(self.manifest)
+        self._seen = self._log_identity()
         self._loaded = True  # last: an interrupt before is followed by loading it again
+
+    def _log_identity(self) -> tuple[int, int] | None:
+        """What tells the manifest's file from one that was written to since: it only grows, or is replaced."""
+        found = look(self._sys, _LOG, self._fd)
+        return None if found is None else (found.st_ino, found.st_size)
 
     def _open_directories(self) -> None:
         state = self._of = self._disk.state
@@ -214,17 +269,18 @@ class Mirror:
         return start + data, mac
 
     def _advance(self, manifest: Manifest) -> None:
-        changed = {path: e for path, e in manifest.items() if self.manifest.get(path) is not e}
-        removed = [path for path in self.manifest if path not in manifest]
+        changed, removed = differences(self.manifest, manifest)
         if changed or removed:
+            self._copies.unsure.update(
+                copy_file(self.manifest[path]) for path in (*changed, *removed) if path in self.manifest
+            )
             data, mac = self._packed(changed, removed, first=self._end == 0)
             fd = self._sys.open(_LOG, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=self._fd)
             with Handle(self._sys, fd):
-                done = 0
-                while done < len(data):
-                    done += self._sys.pwrite(fd, data[done:], self._end + done)
+                pwrite_all(self._sys, fd, data, self._end)
             self._end += len(data)
             self._mac = mac
+            self._seen = self._log_identity()
         self.manifest = manifest
 
     def _compact(self) -> None:
@@ -233,6 +289,7 @@ class Mirror:
             data, mac = self._packed(self.manifest, [], first=True)
             self._write_file(_LOG, data)
             self._end, self._mac = len(data), mac
+            self._seen = self._log_identity()
 
     def _write_file(self, name: str, data: bytes) -> None:
         staged = self._disk.state.new_name("stage")
@@ -247,18 +304,16 @@ class Mirror:
             raise
 
     def _read_file(self, name: str) -> bytes:
-        data = b""
         with suppress(FileNotFoundError), Handle(self._sys, self._sys.open(name, READ, dir_fd=self._fd)) as fd:
-            while piece := self._sys.read(fd, CHUNK):
-                data += piece
-        return data
+            return read_all(self._sys, fd)
+        return b""
 
-    # --- going back
+    # --- restoring
 
     def recover(self) -> list[str] | None:
-        """Go back to the start of a transaction that was left open; None when there is none.
+        """Undo a transaction that was left open; None when there is none.
 
-        Else the paths that could not be put back, after all others were.
+        Else the paths that could not be restored, after all others were.
         """
         state = self._disk.state
         if not state.watched():
@@ -279,10 +334,12 @@ class Mirror:
         self._copies.recount()
         failed = self.restore(wanted)
         self.commit()
+        with suppress(OSError):
+            self._copies.sweep(self.manifest)
         return failed
 
     def _load_wanted(self) -> Manifest | None:
-        """Load the manifest; the one that a crash goes back to, or None. Raises `RejectedError`."""
+        """Load the manifest; the one that a crash is rolled back to, or None. Raises `RejectedError`."""
         limit = self._limit()
         self.manifest = self._load(None)
         if limit == _NOTHING:
@@ -303,39 +360,42 @@ class Mirror:
         check_header(found, header_body(_OPEN_VERSION, state.binding, state.transaction))
         return found.floor
 
-    def restore(self, wanted: Manifest) -> list[str]:
-        """Make the root what it was, whoever changed it; the paths that could not be put back, after all others."""
-        current = Scan(self._disk, self.manifest, self._look, opened=wanted).run()
-        restored, failed = Restoration(self._disk, self._copies.fd, current, wanted).run()
+    def look(self, wanted: Manifest | None = None) -> Manifest:
+        """What is in the root now, by one walk; to restore `wanted`, directories that are closed to us are opened."""
+        return TreeScan(self._disk, self.manifest, self._look, opened=wanted).run()
 
-        def describe(path: str, at: int, name: str, info: os.stat_result, known: Entry | None) -> Entry:
-            was = restored.get(path)
-            if was is not None and (was.mode, was.mtime) == (info.st_mode, info.st_mtime_ns):
-                return entry(info, time.time_ns(), copy=was.copy, xattrs=was.xattrs, opaque=was.opaque)
-            return self._describe(path, at, name, info, known, check=go_on)
+    def restore(self, wanted: Manifest, current: Manifest | None = None) -> list[str]:
+        """Make the root what it was; the paths that could not be restored, after all others were.
 
+        `current` is what `look(wanted)` has just returned, and is used up.
+        """
+        if current is None:
+            current = self.look(wanted)
+        known, failed = Restoration(self._disk, self._copies.fd, current, wanted).run()
         with suppress(OSError):  # time saved for the next snapshot, which looks for itself where this found no room
-            self._advance(Scan(self._disk, self.manifest, describe).run())
+            self._advance(known)
         return failed
 
-    def changes(self, since: Manifest) -> FileChanges:
-        """What differs from then, whoever changed it."""
-        current = Scan(self._disk, self.manifest, self._look).run()
-        added = [_shown(path, e) for path, e in current.items() if path not in since]
-        removed = [_shown(path, e) for path, e in since.items() if path not in current]
-        changed: list[str] = []
-        for path, old in since.items():
-            new = current.get(path)
-            if new is None or new is old or path == ROOT:
+    def changes(self, since: Manifest, current: Manifest) -> FileChanges:
+        """What differs between then and now, no matter which program changed it."""
+        differing, gone = differences(since, current)
+        added = list[str]()
+        changed = list[str]()
+        removed = [_shown(path, since[path]) for path in gone]
+        for path, new in differing.items():
+            old = since.get(path)
+            if old is None:
+                added.append(_shown(path, new))
+            elif path == ROOT:
                 continue
-            if stat.S_IFMT(new.mode) != stat.S_IFMT(old.mode):
+            elif stat.S_IFMT(new.mode) != stat.S_IFMT(old.mode):
                 removed.append(_shown(path, old))
                 added.append(_shown(path, new))
             elif new.mode != old.mode or not self._same_content(path, old, new):
                 changed.append(_shown(path, new))
         return summary(added, changed, removed)
 
-    def _same_content(self, path: str, old: Entry, new: Entry) -> bool:
+    def _same_content(self, path: str, old: ManifestEntry, new: ManifestEntry) -> bool:
         if stat.S_ISLNK(old.mode):
             return old.copy == new.copy
         if old.opaque:
@@ -349,8 +409,20 @@ class Mirror:
             return False
 
 
-def _shown(path: str, found: Entry) -> str:
+def _shown_xattrs(found: dict[str, bytes]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, value.hex()) for key, value in found.items()))
+
+
+def _shown(path: str, found: ManifestEntry) -> str:
     return f"{path}/" if stat.S_ISDIR(found.mode) else path
 
 
-__all__ = ["Mirror"]
+def refuse_incomplete(disk: DiskRoot, paths: Sequence[str]) -> None:
+    """Raise `JournalError` that names what could not be restored, if there is any; trying again would not help."""
+    if paths:
+        shown = ", ".join(ascii(path) for path in paths[:5])
+        raise JournalError(
+            f"{len(paths)} path(s) in {disk.root} could not be restored, among them {shown}: "
+            "they could not be read before, were larger than max_copied_bytes=, or are sockets or devices. "
+            "All others were."
+        )

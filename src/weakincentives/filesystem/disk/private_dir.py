@@ -3,7 +3,7 @@
 It holds `KEY`, 32 random bytes that everything in it is authenticated with, and `ROOTS`, with one entry for each root
 that has something to undo. It is used only where no other user can change it: the directory and its entries are ours
 and closed to others, and so is the way to it (the rule of sshd: every directory above belongs to us or to root, and is
-writable by nobody else unless it is sticky; a group that nobody else is in counts as us).
+writable by no other user unless it is sticky; a group without other members counts as us).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Group(NamedTuple):
 
 
 def is_private_group(group: Group, user: User, users: Iterable[User]) -> bool:
-    """Whether nobody but the user is in the group: it has the user's name, is theirs, and has no other members.
+    """Whether the user is the only member of the group: it has the user's name, is theirs, and has no other members.
 
     The name must agree, since not all users need to be known here: directories of large sites do not list them. Group 0
-    is nobody's alone: containers run as users that no file knows in it.
+    belongs to no single user: containers run as unlisted users in it.
 
     >>> anna, bert = User("anna", 1000, 1000), User("bert", 1001, 1001)
     >>> is_private_group(Group("anna", 1000), anna, [anna, bert])
@@ -79,7 +79,7 @@ def is_own_group(gid: int, uid: int) -> bool:
 
 
 def has_acl(path: str) -> bool:
-    """Whether somebody else may have rights that the mode does not tell; True where that cannot be found out."""
+    """Whether other users may have rights that the mode does not tell; True where that cannot be found out."""
     try:
         return any("acl" in name for name in os.listxattr(path))
     except (OSError, AttributeError):  # no extended attributes; not Linux
@@ -199,7 +199,7 @@ def unchanging_key(path: str) -> Generator[None, None, None]:
 
 @contextmanager
 def alone(path: str) -> Generator[None, None, None]:
-    """Around replacing the key: no entry is made, and nobody reads the key. `JournalError` when others do just now."""
+    """Around replacing the key: no entry is made, and no process reads the key. `JournalError` if one does."""
     fd = os.open(path, _OPEN)
     try:
         try:

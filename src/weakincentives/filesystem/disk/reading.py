@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
 from sys import maxsize
-from typing import Final, final
+from typing import Final
 
 from ...fence import check_wanted
-from ..paths import ROOT, is_a_directory, join, normalise, split
-from ..protocol import FileKind, FileStat
+from ..paths import ROOT, addressable, is_a_directory, join
+from ..protocol import FileKind, FileStat, check_chunk_size, check_range, decode
 from ..search import Searching
 from ..search.walk import while_wanted
-from ..text import check_chunk_size, check_range, decode
 from .confine import Handle, kind_of, refused
-from .differences import addressable
-from .disk_state import Disk, Naming
-from .staging import CHUNK
-from .syscalls import DIRECTORY, READ
+from .disk_root import DiskRoot, Naming
+from .syscalls import CHUNK, DIRECTORY, READ
 
 LONG: Final = 8 << 20
 """More is read by pieces of this length: between them a call that was given up on ends."""
@@ -29,10 +26,9 @@ LONG: Final = 8 << 20
 class HostReading(Searching):
     """The reading half of `HostFilesystem`, which owns the disk and closes it."""
 
-    __slots__ = ("_closed", "_disk", "_read_only")
+    __slots__ = ("_disk", "_read_only")
 
-    _closed: bool
-    _disk: Disk
+    _disk: DiskRoot
     _read_only: bool
 
     def read(self, path: str, *, encoding: str = "utf-8") -> str:
@@ -42,7 +38,7 @@ class HostReading(Searching):
     def read_bytes(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
         """See `Filesystem.read_bytes`."""
         check_range(offset, limit)
-        path = self._named(path)
+        path = self._disk.canonical(path)
         with Naming(self._disk, path), self._open_file(path) as fd:
             if limit is not None and limit <= CHUNK:
                 return self._pread(fd, limit, offset)
@@ -59,7 +55,7 @@ class HostReading(Searching):
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
         """See `Filesystem.stream`; the file is held open until the iterator is used up or dropped."""
         check_chunk_size(chunk_size)
-        path = self._named(path)
+        path = self._disk.canonical(path)
         with Naming(self._disk, path):
             return self._pieces(self._open_file(path), chunk_size)
 
@@ -73,7 +69,7 @@ class HostReading(Searching):
 
     def stat(self, path: str) -> FileStat:
         """See `Filesystem.stat`."""
-        path = self._named(path)
+        path = self._disk.canonical(path)
         with Naming(self._disk, path):
             if path == ROOT:
                 return self._stat(ROOT, self._disk.sys.fstat(self._disk.root_fd), readonly=self._read_only)
@@ -83,7 +79,7 @@ class HostReading(Searching):
 
     def list(self, path: str = ROOT) -> Sequence[FileStat]:
         """See `Filesystem.list`; names that the API would refuse are left out."""
-        path = self._named(path)
+        path = self._disk.canonical(path)
         found: list[FileStat] = []
         with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
             for name in while_wanted(sorted(self._disk.sys.names(fd))):
@@ -95,12 +91,12 @@ class HostReading(Searching):
 
     def is_readonly(self, path: str) -> bool:
         """See `Filesystem.is_readonly`; also True where the user has no right to write."""
-        path = self._named(path)
+        path = self._disk.canonical(path)
         if self._read_only:
             return True
         with Naming(self._disk, path):
             try:
-                at, name, _ = self._anchor(path)
+                at, name, _ = self._disk.dirs.anchor(path)
             except NotADirectoryError:  # below a file: a write would say so
                 return False
             with at as fd:
@@ -112,19 +108,10 @@ class HostReading(Searching):
 
     def kinds(self, path: str) -> Sequence[tuple[str, FileKind]]:
         """Name and kind of each child, without asking for each."""
-        path = self._named(path)
+        path = self._disk.canonical(path)
         with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
             found = self._disk.sys.kinds(fd)
         return [(name, kind_of(mode)) for name, mode in found if addressable(name)]
-
-    def _tree(self) -> _HostTree:
-        return _HostTree(self)
-
-    def _named(self, path: str) -> str:
-        path = normalise(path)
-        if self._closed:
-            raise ValueError(f"The filesystem on {self._disk.root} is closed; open it again.")
-        return path
 
     def _open_file(self, path: str) -> Handle:
         handle = Handle(self._disk.sys, self._disk.dirs.open(path, READ))
@@ -172,20 +159,6 @@ class HostReading(Searching):
         size = 0 if kind == "directory" else found.st_size
         return FileStat(path, kind, size, found.st_mtime, stat.S_IMODE(found.st_mode), readonly)
 
-    def _anchor(self, path: str) -> tuple[Handle, str, Sequence[str]]:
-        """The nearest directory that exists, the name in it, and the parts below that are missing with it."""
-        rest: list[str] = []
-        while True:
-            try:
-                parent, name = self._disk.dirs.parent(path)
-            except FileNotFoundError:
-                if "/" not in path:
-                    raise
-                path, last = split(path)
-                rest.insert(0, last)
-                continue
-            return parent, name, rest
-
     def _may_replace(self, old: os.stat_result, name: str, at: int) -> bool:
         """A rename would not ask for the file's own permission, so this does."""
         if not stat.S_ISREG(old.st_mode) or os.geteuid() == 0:
@@ -202,28 +175,3 @@ def _check_memory(path: str, size: int) -> None:
             f"{path!a} has {size:,} bytes to read, more than this machine's memory; "
             "read parts of it with offset= and limit=, or use stream()."
         )
-
-
-@final
-class _HostTree:
-    """The directory as `Searching` sees it."""
-
-    __slots__ = ("_fs",)
-
-    def __init__(self, fs: HostReading) -> None:
-        self._fs = fs
-
-    def kind(self, path: str, /) -> FileKind | None:
-        try:
-            return self._fs.stat(path).kind
-        except OSError:
-            return None
-
-    def scan(self, path: str, /) -> Iterable[tuple[str, FileKind]]:
-        return self._fs.kinds(path)
-
-    def chunks(self, path: str, /) -> Iterator[bytes]:
-        return self._fs.stream(path)
-
-
-__all__ = ["HostReading"]

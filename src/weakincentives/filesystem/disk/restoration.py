@@ -1,10 +1,11 @@
-"""From what is in the root now to what was there: whoever made the difference."""
+"""Restores a root to what was there, no matter which program changed it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,26 +13,25 @@ from typing import Final, final
 
 from ..paths import ROOT, is_below, split
 from .confine import Handle
-from .copying import copy_content
-from .disk_state import Disk
-from .manifest import Entry, Manifest
-from .mirror_copies import go_on
-from .syscalls import CREATE, DIRECTORY, READ
+from .disk_root import DiskRoot
+from .manifest import Manifest, ManifestEntry, entry
+from .staging import copy_content, go_on
+from .syscalls import CREATE, DIRECTORY, READ, look, read_part, write_all
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 @final
 class Restoration:
-    """One way back: from what is there now to what is wanted.
+    """One restore: from what is there now to what is wanted.
 
     The disk may be full of what has to go. So that goes first, and where there is still no room, files that are to be
-    replaced go before their content is brought back from the copy. When it raises in between, it is done again.
+    replaced go before their content is restored from the copy. When it raises in between, it is done again.
     """
 
     __slots__ = ("_copies", "_current", "_disk", "_failed", "_restored", "_sys", "_touched", "_wanted")
 
-    def __init__(self, disk: Disk, copies: int, current: Manifest, wanted: Manifest) -> None:
+    def __init__(self, disk: DiskRoot, copies: int, current: Manifest, wanted: Manifest) -> None:
         self._disk = disk
         self._sys = disk.sys
         self._copies = copies
@@ -42,14 +42,24 @@ class Restoration:
         self._restored: Manifest = {}
 
     def run(self) -> tuple[Manifest, list[str]]:
-        """What had to be put back, and the paths that could not be, after all else was."""
-        self._clear()
+        """What is in the root afterwards, as far as it is known, and the paths that could not be restored."""
+        self._clear()  # first: what must go may be what fills the disk
         for path in sorted(self._wanted):
-            self._bring_back(path, self._wanted[path])
+            self._restore(path, self._wanted[path])
+        # Children before parents: restoring something in a directory changes the directory's time.
         for path in sorted(self._wanted, reverse=True):
             if stat.S_ISDIR(self._wanted[path].mode):
-                self._dress(path, self._wanted[path])
-        return self._restored, self._failed
+                self._restore_directory_attributes(path, self._wanted[path])
+        return self._known(), self._failed
+
+    def _known(self) -> Manifest:
+        """The entries of what was restored, and of what did not have to be. Others are described by the next walk."""
+        known = self._restored
+        for path, current in self._current.items():
+            wanted = self._wanted.get(path)
+            if wanted is not None and path not in self._touched and current.like(wanted) and not wanted.opaque:
+                known[path] = current
+        return known
 
     def _clear(self) -> None:
         """Take away what was not there, and what is now of another kind; whole trees at once."""
@@ -95,7 +105,7 @@ class Restoration:
                     self._sys.chmod(upper_name, 0o700, dir_fd=at)
         return handle, name
 
-    def _bring_back(self, path: str, wanted: Entry) -> None:
+    def _restore(self, path: str, wanted: ManifestEntry) -> None:
         current = self._current.get(path)
         if wanted.opaque and stat.S_ISREG(wanted.mode):
             self._check_unknown(path, wanted, current)
@@ -111,10 +121,9 @@ class Restoration:
             if current is None or current.size != wanted.size or current.mtime != wanted.mtime:
                 self._failed.append(path)
             return
-        self._with_room(path, lambda: self._put_back(path, wanted))
-        self._restored[path] = wanted
+        self._with_room(path, lambda: self._restore_file(path, wanted))
 
-    def _check_unknown(self, path: str, wanted: Entry, current: Entry | None) -> None:
+    def _check_unknown(self, path: str, wanted: ManifestEntry, current: ManifestEntry | None) -> None:
         """A file of whose content there is no copy: it is as it was, or it is said that it may not be."""
         if current is None or not current.untouched(wanted):
             self._failed.append(path)
@@ -146,33 +155,49 @@ class Restoration:
         with parent as at:
             self._sys.mkdir(name, 0o700, dir_fd=at)
 
-    def _put_back(self, path: str, wanted: Entry) -> None:
+    def _restore_file(self, path: str, wanted: ManifestEntry) -> None:
         staged = self._disk.state.new_name("stage")
         try:
             self._stage(staged, wanted)
             parent, name = self._parent(path)
             with parent as at:
                 self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
+                info = look(self._sys, name, at)
         except BaseException:
             self._disk.state.purge(staged)
             raise
+        self._current.pop(path, None)
+        # Not one that another program put there, and not if one took it away.
+        if info is not None and (info.st_mode, info.st_mtime_ns) == (wanted.mode, wanted.mtime):
+            self._restored[path] = entry(info, time.time_ns(), copy=wanted.copy, xattrs=wanted.xattrs)
 
-    def _stage(self, staged: str, wanted: Entry) -> None:
+    def _stage(self, staged: str, wanted: ManifestEntry) -> None:
         state = self._disk.state.fd
         if stat.S_ISLNK(wanted.mode):
             self._sys.symlink(wanted.copy, staged, dir_fd=state)
         elif stat.S_ISFIFO(wanted.mode):
             self._sys.mkfifo(staged, 0o600, dir_fd=state)
         else:
+            name, packed, at = wanted.copy.partition("+")
             with (
-                Handle(self._sys, self._sys.open(wanted.copy, READ, dir_fd=self._copies)) as source,
+                Handle(self._sys, self._sys.open(name, READ, dir_fd=self._copies)) as source,
                 Handle(self._sys, self._sys.open(staged, CREATE, 0o600, dir_fd=state)) as fd,
             ):
-                copy_content(self._sys, source, fd, self._sys.fstat(source), check=go_on)
+                if packed:
+                    write_all(self._sys, fd, self._part(source, wanted.size, int(at)))
+                else:
+                    copy_content(self._sys, source, fd, self._sys.fstat(source), check=go_on)
                 self._set_xattrs(fd, wanted)
         self._set_attributes(staged, state, wanted)
 
-    def _dress(self, path: str, wanted: Entry) -> None:
+    def _part(self, source: int, size: int, offset: int) -> bytes:
+        """A copy in a file of many; `OSError` when that was cut."""
+        data = read_part(self._sys, source, size, offset)
+        if len(data) != size:
+            raise OSError(errno.EIO, "A file of copies in the vault was cut")
+        return data
+
+    def _restore_directory_attributes(self, path: str, wanted: ManifestEntry) -> None:
         """Give a directory its mode, owner, attributes and time again."""
         current = self._current.get(path)
         if path not in self._touched and current is not None and current.like(wanted):
@@ -187,7 +212,7 @@ class Restoration:
                             self._sys.removexattr(fd, key)
             self._set_attributes(name, at, wanted)
 
-    def _set_attributes(self, name: str, at: int, wanted: Entry) -> None:
+    def _set_attributes(self, name: str, at: int, wanted: ManifestEntry) -> None:
         found = self._sys.stat(name, dir_fd=at)
         if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
             with suppress(PermissionError):
@@ -196,10 +221,7 @@ class Restoration:
             self._sys.chmod(name, stat.S_IMODE(wanted.mode), dir_fd=at)
         self._sys.utime(name, (found.st_atime_ns, wanted.mtime), dir_fd=at)
 
-    def _set_xattrs(self, fd: int, wanted: Entry) -> None:
+    def _set_xattrs(self, fd: int, wanted: ManifestEntry) -> None:
         for key, value in wanted.xattrs:
             with suppress(OSError):
                 self._sys.setxattr(fd, key, bytes.fromhex(value))
-
-
-__all__ = ["Restoration"]

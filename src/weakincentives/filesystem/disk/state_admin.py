@@ -15,10 +15,8 @@ from typing import Final, NamedTuple
 
 from ...errors import JournalError
 from . import private_dir
-from .expiry import drop_all, drop_copies
 from .filesystem import HostFilesystem
-from .journal import Record
-from .kept_state import Entry, KeptState, entries, entry_name
+from .kept_state import KeptState, StateEntry, drop_all, drop_copies, entries, entry_name
 from .private_dir import NotPrivateError, PrivateDir
 from .syscalls import Syscalls
 
@@ -48,7 +46,7 @@ class Stray(NamedTuple):
     version: int
 
 
-class Listing(NamedTuple):
+class StateListing(NamedTuple):
     """All that is kept, entries that cannot be used with the reason, and what lies about near the roots."""
 
     states: list[KeptState]
@@ -56,7 +54,7 @@ class Listing(NamedTuple):
     strays: list[Stray]
 
 
-def list_state(state_dir: str | os.PathLike[str] | None = None, roots: Iterable[str] = ()) -> Listing:
+def list_state(state_dir: str | os.PathLike[str] | None = None, roots: Iterable[str] = ()) -> StateListing:
     """What is kept in the private directory. Changes nothing; `StateAdminError` where it cannot be used.
 
     Args:
@@ -68,13 +66,15 @@ def list_state(state_dir: str | os.PathLike[str] | None = None, roots: Iterable[
     unusable: list[tuple[str, str]] = []
     if home is not None:
         for entry in entries(Syscalls(), home):
-            if isinstance(entry, Entry):
+            if isinstance(entry, StateEntry):
                 states.append(entry.describe())
             else:
                 unusable.append(entry)
     near = dict.fromkeys([*(state.root for state in states if state.root), *map(os.path.realpath, roots)])
     known = {state.vault for state in states}
-    return Listing(states, unusable, [stray for root in near for stray in _strays(root) if stray.path not in known])
+    return StateListing(
+        states, unusable, [stray for root in near for stray in _strays(root) if stray.path not in known]
+    )
 
 
 def _strays(root: str) -> list[Stray]:
@@ -105,7 +105,7 @@ def clean(root: str, state_dir: str | os.PathLike[str] | None = None) -> list[st
     path = os.path.realpath(root)
     name = entry_name(Syscalls(), home, path)
     try:
-        opened = Entry(Syscalls(), home, name or "", path)
+        opened = StateEntry(Syscalls(), home, name or "", path)
     except FileNotFoundError:
         return []
     except (OSError, NotPrivateError) as error:
@@ -120,7 +120,7 @@ def clean(root: str, state_dir: str | os.PathLike[str] | None = None) -> list[st
         return left
 
 
-def find_entry(what: str, state_dir: str | os.PathLike[str] | None = None) -> Entry:
+def find_entry(what: str, state_dir: str | os.PathLike[str] | None = None) -> StateEntry:
     """The entry of a root, given by its path, or by its id or the beginning of it. Its caller closes it.
 
     Raises `NotThereError` when there is none, or more than one.
@@ -133,7 +133,7 @@ def find_entry(what: str, state_dir: str | os.PathLike[str] | None = None) -> En
             return _open(sys, home, name, os.path.realpath(what))
     names: list[str] = []
     for entry in entries(sys, home) if home is not None else ():
-        at, of = (entry.name, entry.record) if isinstance(entry, Entry) else (entry[0], None)
+        at, of = (entry.name, entry.record) if isinstance(entry, StateEntry) else (entry[0], None)
         path = of.path if of is not None else None
         if path in {os.path.realpath(what), what} or (_id(what) and at.startswith(what)):
             names.append(at)
@@ -145,19 +145,20 @@ def find_entry(what: str, state_dir: str | os.PathLike[str] | None = None) -> En
     return _open(sys, home, names[0], None)
 
 
-def _open(sys: Syscalls, home: PrivateDir, name: str, root: str | None) -> Entry:
+def _open(sys: Syscalls, home: PrivateDir, name: str, root: str | None) -> StateEntry:
     try:
-        return Entry(sys, home, name, root)
+        return StateEntry(sys, home, name, root)
     except NotPrivateError as error:
         raise StateAdminError(f"{error}. Make it yours and private, or remove it") from error
 
 
-def losses(entry: Entry) -> list[str]:
+def losses(entry: StateEntry) -> list[str]:
     """What is lost when the entry is thrown away, one line each."""
     lines: list[str] = []
     if entry.is_open():
         lines.append("A transaction was left open. It will not be undone: the files stay as they are now.")
-        lines += [f"  {_told(record)}" for record in entry.records()]
+        for record in entry.records():
+            lines += ["  " + _WHAT_WAS[record.operation].format(path=record.path, target=record.target)]
     if entry.is_watched():
         lines.append("  the copy of the root from before the transaction is lost")
     if copies := entry.copies():
@@ -166,14 +167,10 @@ def losses(entry: Entry) -> list[str]:
     return lines
 
 
-def _told(record: Record) -> str:
-    return _WHAT_WAS[record.operation].format(path=record.path, target=record.target)
-
-
-def forget(entry: Entry, lost: list[str]) -> list[str]:
+def forget(entry: StateEntry, lost: list[str]) -> list[str]:
     """Throw away what is kept for a root; returns the directories that could not be removed, as others wrote to them.
 
-    `lost` is what `losses` said when somebody agreed to it. Raises `StateAdminError` when that has changed since, and
+    `lost` is what `losses` returned when the user agreed. Raises `StateAdminError` when that has changed since, and
     `JournalError` when a process is at work in the root.
     """
     with entry.locked():
@@ -195,7 +192,7 @@ def rotate_key(state_dir: str | os.PathLike[str] | None = None) -> int:
         _refuse_needed(home)
         count = 0
         for entry in entries(Syscalls(), home):
-            if isinstance(entry, Entry):
+            if isinstance(entry, StateEntry):
                 with entry.locked():
                     if entry.is_open():
                         raise JournalError(f"A process has just begun a transaction in {entry.root}. Try again.")
@@ -208,7 +205,7 @@ def rotate_key(state_dir: str | os.PathLike[str] | None = None) -> int:
 def _refuse_needed(home: PrivateDir) -> None:
     needed: list[str] = []
     for entry in entries(Syscalls(), home):
-        if not isinstance(entry, Entry):
+        if not isinstance(entry, StateEntry):
             needed.append(f"{entry[0]} cannot be used: {entry[1]}")
             continue
         state = entry.describe()
@@ -238,17 +235,3 @@ def _find_home(state_dir: str | os.PathLike[str] | None) -> PrivateDir | None:
         return private_dir.find(_location(state_dir))
     except NotPrivateError as error:
         raise StateAdminError(str(error)) from error
-
-
-__all__ = [
-    "Listing",
-    "NotThereError",
-    "StateAdminError",
-    "Stray",
-    "clean",
-    "find_entry",
-    "forget",
-    "list_state",
-    "losses",
-    "rotate_key",
-]

@@ -1,23 +1,28 @@
-"""What is needed to go back: instructions in the user's private directory, and kept files in the root's vault.
+"""What is needed to undo: instructions in the user's private directory, and kept files in the root's vault.
 
 The *entry* is a directory in the private one. It holds `journal`, `mirror/` and `root`, which says where the vault is.
 The *vault* holds what was there before: images of old files, staged and discarded ones, and `tx`, the number of the
 open transaction. It is on the root's own filesystem, so that moving things in and out is one step. Where the private
 directory is there, too, both are the same directory. Nothing in a vault is ever read as an instruction.
+
+All of it is used by one writer at a time, who holds the root's lock.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
 from typing import Final, NamedTuple, final
 
-from .confine import is_ours
-from .frames import Authenticator
-from .removal import remove
-from .syscalls import Syscalls
+from ...errors import JournalError
+from .confine import is_ours, remove
+from .syscalls import DIRECTORY, Syscalls, look
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +39,34 @@ IDLE: Final = bytes(16)
 """What `tx` holds while no transaction is open."""
 
 
-class Binding(NamedTuple):
+MAC_SIZE: Final = 16
+
+
+@final
+class Authenticator:
+    """Computes the MACs of one root's files."""
+
+    __slots__ = ("_copy",)
+
+    def __init__(self, key: bytes) -> None:
+        self._copy = blake2b(key=key, digest_size=2 * MAC_SIZE).copy  # a copy costs less than a new keyed hash
+
+    def mac(self, kind: bytes, before: bytes, content: bytes = b"") -> bytes:
+        """The MAC of the content where it follows something."""
+        return self.seal(kind, before, content)[:MAC_SIZE]
+
+    def seal(self, kind: bytes, before: bytes, content: bytes) -> bytes:
+        """The MAC, and as many bytes again that only who knows the key can tell.
+
+        `kind` is one byte and `before` has a fixed length, so that no two uses can be taken for each other.
+        """
+        state = self._copy()
+        state.update(kind + before)
+        state.update(content)
+        return state.digest()
+
+
+class StateBinding(NamedTuple):
     """What a journal or manifest belongs to; another root or vault never has the same."""
 
     root_inode: int
@@ -55,7 +87,7 @@ class StateDir:
         binding: what that belongs to.
         path: of the vault, for messages.
         inside: whether the vault is inside the root.
-        lasting: whether another process could find it again. If not, there is nobody to recover anything.
+        lasting: whether another process could find it again. If not, nothing can be recovered after a crash.
     """
 
     __slots__ = (
@@ -83,22 +115,22 @@ class StateDir:
         fd: int,
         tx_fd: int,
         *,
-        key: bytes,
-        binding: Binding,
+        keys: Authenticator,
+        binding: StateBinding,
         path: str,
         inside: bool,
         lasting: bool,
         durable: bool,
     ) -> None:
         self._sys = sys
-        self.entry = entry
-        self.fd = fd
+        self.entry: int = entry
+        self.fd: int = fd
         self._tx_fd = tx_fd
-        self.keys = Authenticator(key)
-        self.binding = binding
-        self.path = path
-        self.inside = inside
-        self.lasting = lasting
+        self.keys: Authenticator = keys
+        self.binding: StateBinding = binding
+        self.path: str = path
+        self.inside: bool = inside
+        self.lasting: bool = lasting
         self._durable = durable
         self._holders: set[str] = set()
         self._tx = IDLE
@@ -107,17 +139,13 @@ class StateDir:
         self._count = 0
 
     def new_name(self, what: str) -> str:
-        """A name that nobody uses: "image", "stage" or "trash" and a number."""
+        """A name that is not in use: "image", "stage" or "trash" and a number."""
         self._count += 1
         return f"{what}-{self._prefix}-{self._count}"
 
     def watched(self) -> bool:
         """Whether a transaction that watches other programs is open, or was left open."""
-        try:
-            self._sys.stat(MARKER, dir_fd=self.entry)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
+        return look(self._sys, MARKER, self.entry) is not None
 
     def vanished(self) -> bool:
         """Whether another process removed it, having found nothing in it that was needed."""
@@ -207,11 +235,9 @@ class StateDir:
 
     def is_empty(self) -> bool:
         """Whether nothing in it is needed any more; what a crash left is removed first."""
-        try:
-            if self._sys.stat(JOURNAL, dir_fd=self.entry).st_size > 0:
-                return False
-        except FileNotFoundError:
-            pass
+        journal = look(self._sys, JOURNAL, self.entry)
+        if journal is not None and journal.st_size > 0:
+            return False
         self.sweep()
         names = {*self._sys.names(self.fd), *self._sys.names(self.entry)}
         return names <= {JOURNAL, RECORD, TX}
@@ -225,4 +251,109 @@ class StateDir:
                 self._sys.close(fd)
 
 
-__all__ = ["IDLE", "JOURNAL", "MARKER", "MIRROR", "RECORD", "TX", "Binding", "StateDir"]
+# One writer at a time: a lock on the root directory itself, so that it excludes other users, too.
+
+
+@final
+class RootLock:
+    """Excludes every other process and every other object of this one. Holds a descriptor until `close`.
+
+    Where the root may not be read, or its filesystem locks no directories, a file in the private directory stands for
+    it, which excludes processes of the same user only.
+
+    Args:
+        sys: the operating system.
+        root: the directory, for messages.
+        root_fd: its handle.
+        substitute: opens that file; raises `JournalError` where there is no private directory.
+    """
+
+    __slots__ = ("_fd", "_root", "_root_fd", "_substitute", "_substituted", "_sys")
+
+    def __init__(self, sys: Syscalls, root: str, root_fd: int, substitute: Callable[[], int]) -> None:
+        self._sys = sys
+        self._root = root
+        self._root_fd = root_fd
+        self._substitute = substitute
+        self._substituted = False
+        self._fd = -1
+
+    def lock(self, patience: float) -> None:
+        """Exclude all others, waiting up to `patience` seconds; again does no harm.
+
+        Raises `JournalError` naming the process that has it.
+        """
+        if self._fd < 0:
+            self._open()
+        deadline: float | None = None
+        while True:
+            try:
+                self._sys.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not self._substituted or self._sys.fstat(self._fd).st_nlink:
+                    return
+                self.close()  # `wink state` removed that file: others lock the one that is there now
+                self._open_substitute()
+            except BlockingIOError:
+                now = time.monotonic()
+                deadline = now + patience if deadline is None else deadline
+                if now >= deadline:
+                    raise JournalError(self._held()) from None
+                time.sleep(0.002)
+            except OSError as error:
+                if self._substituted:
+                    raise JournalError(
+                        f"{self._root} cannot be locked ({error.strerror}); use a local filesystem."
+                    ) from error
+                self.close()
+                self._open_substitute()
+
+    def unlock(self) -> None:
+        """Let others write; without the lock it does nothing."""
+        if self._fd >= 0:
+            with suppress(OSError):  # locking again while it is held does no harm
+                self._sys.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the descriptor, and with it the lock, back."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
+                self._sys.close(fd)
+
+    def forget(self) -> None:
+        """In a forked child: the lock is the parent's, and must not outlive it here."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> None:
+        try:
+            self._fd = self._sys.open(".", DIRECTORY, dir_fd=self._root_fd)
+        except PermissionError:
+            self._open_substitute()
+
+    def _open_substitute(self) -> None:
+        self._fd = self._substitute()
+        self._substituted = True
+
+    def _held(self) -> str:
+        holder = next(iter(holders_of(self._sys.fstat(self._fd).st_ino)), 0)
+        if holder == os.getpid():
+            who = "another HostFilesystem of this process"
+        else:
+            who = f"process {holder}" if holder else "another process, or another HostFilesystem of this one,"
+        return (
+            f"{who} has a transaction open on {self._root}; one writer at a time. "
+            "Wait until it is over, or give each its own root."
+        )
+
+
+def holders_of(inode: int) -> list[int]:
+    """The processes that hold a lock on a file of that number, on any disk; none where the kernel does not tell."""
+    holders = list[int]()
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "FLOCK" in fields and "->" not in fields and fields[5].endswith(f":{inode}"):
+                holders.append(int(fields[4]))
+    return holders

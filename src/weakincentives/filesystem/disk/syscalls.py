@@ -26,6 +26,9 @@ CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 HANDLE: Final = DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 """To stand in a directory: needs no permission to read it."""
 
+CHUNK: Final = 1 << 20
+"""So many bytes are read at once."""
+
 _OPENAT2: Final = 437  # the same on every architecture that has it, except alpha
 _RESOLVE: Final = 0x08 | 0x04 | 0x02  # BENEATH | NO_SYMLINKS | NO_MAGICLINKS
 _NO_XDEV: Final = 0x01
@@ -58,7 +61,7 @@ class Syscalls:
     __slots__ = ("has_openat2",)
 
     def __init__(self, *, openat2: bool | None = None) -> None:
-        self.has_openat2 = _kernel_has_openat2() if openat2 is None else openat2
+        self.has_openat2: bool = _kernel_has_openat2() if openat2 is None else openat2
 
     # --- handles
 
@@ -134,7 +137,7 @@ class Syscalls:
         return os.fstat(fd)
 
     def born(self, fd: int) -> int:
-        """When it was made (ns), which tells it from another that got its inode number later; 0 if nobody knows.
+        """When it was made (ns), which tells it from another with its inode number later; 0 if that is not known.
 
         Where a directory has no such time (disks made with small inodes, directories from a disk image) it is the
         generation of its inode, which does the same.
@@ -158,6 +161,17 @@ class Syscalls:
         with os.scandir(fd) as entries:
             return [(entry.name, _type(entry)) for entry in entries]
 
+    def stats(self, fd: int) -> list[tuple[str, os.stat_result]]:
+        """Name and attributes of all in a directory, in no order; what goes meanwhile is left out."""
+        found: list[tuple[str, os.stat_result]] = []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                try:
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+                except FileNotFoundError:
+                    continue
+        return found
+
     def readlink(self, name: str, *, dir_fd: int) -> str:
         """Where the symlink points."""
         return os.readlink(name, dir_fd=dir_fd)
@@ -173,7 +187,7 @@ class Syscalls:
         os.link(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
 
     def unlink(self, name: str, *, dir_fd: int) -> None:
-        """Remove a name that is no directory."""
+        """Remove a name that is not a directory."""
         os.unlink(name, dir_fd=dir_fd)
 
     def mkdir(self, name: str, mode: int = 0o777, *, dir_fd: int) -> None:
@@ -209,7 +223,7 @@ class Syscalls:
         os.chown(name, uid, gid, dir_fd=dir_fd, follow_symlinks=False)
 
     def chmod(self, name: str, mode: int, *, dir_fd: int) -> None:
-        """Set the mode of a name that is no symlink; one that is raises `ELOOP`."""
+        """Set the mode of a name that is not a symlink; one that is raises `ELOOP`."""
         if os.chmod in os.supports_follow_symlinks:
             if stat.S_ISLNK(self.stat(name, dir_fd=dir_fd).st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
@@ -241,6 +255,15 @@ class Syscalls:
         except OSError:
             return {}
 
+    def fxattrs(self, fd: int) -> dict[str, bytes]:
+        """The same of an open file, which takes less."""
+        if not hasattr(os, "listxattr"):
+            return {}
+        try:
+            return {key: os.getxattr(fd, key) for key in os.listxattr(fd)}
+        except OSError:
+            return {}
+
     def setxattr(self, fd: int, name: str, value: bytes) -> None:
         """Set one extended attribute of an open file; `ENOTSUP` where the system has none."""
         if not hasattr(os, "setxattr"):
@@ -263,6 +286,37 @@ def write_all(sys: Syscalls, fd: int, data: bytes) -> None:
     done = sys.write(fd, data) if data else 0
     while done < len(data):
         done += sys.write(fd, memoryview(data)[done:])
+
+
+def pwrite_all(sys: Syscalls, fd: int, data: bytes, offset: int) -> None:
+    """The same at a position."""
+    done = sys.pwrite(fd, data, offset)
+    while done < len(data):
+        done += sys.pwrite(fd, memoryview(data)[done:], offset + done)
+
+
+def read_all(sys: Syscalls, fd: int) -> bytes:
+    """Read until the end."""
+    data = b""
+    while piece := sys.read(fd, CHUNK):
+        data += piece
+    return data
+
+
+def read_part(sys: Syscalls, fd: int, size: int, offset: int) -> bytes:
+    """So many bytes from a position; fewer only where the file ends before."""
+    data = sys.pread(fd, size, offset)
+    while len(data) < size and (piece := sys.pread(fd, size - len(data), offset + len(data))):
+        data += piece
+    return data
+
+
+def look(sys: Syscalls, name: str, at: int) -> os.stat_result | None:
+    """What has that name in the directory `at`, without following it; None where nothing has."""
+    try:
+        return sys.stat(name, dir_fd=at)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _type(entry: os.DirEntry[str]) -> int:
@@ -391,6 +445,3 @@ def _kernel_has_openat2() -> bool:
     finally:
         os.close(root)
     return True
-
-
-__all__ = ["CALLS", "CREATE", "DIRECTORY", "HANDLE", "READ", "Syscalls", "write_all"]

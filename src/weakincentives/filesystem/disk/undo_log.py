@@ -6,18 +6,21 @@ anything else happens. Nothing here takes room on the disk except appending a re
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, final
 
 from ...errors import JournalError
 from ...fence import Owner
-from ..ownership import TouchedPaths
-from .disk_state import Disk
+from ..ownership import TouchedPaths, UndoMark
+from ..paths import split
+from .disk_root import DiskRoot
 from .journal import Record, Span
 from .reversal import Reversal
-from .snapshot_stack import Mark
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +34,11 @@ class Change:
     __slots__ = ("owner", "record", "span", "undone", "void")
 
     def __init__(self, span: Span, record: Record, owner: Owner | None) -> None:
-        self.span = span
-        self.record = record
-        self.owner = owner
-        self.void = False
-        self.undone = False
+        self.span: Span = span
+        self.record: Record = record
+        self.owner: Owner | None = owner
+        self.void: bool = False
+        self.undone: bool = False
 
 
 @final
@@ -64,16 +67,16 @@ class UndoLog:
         "writer"
     )  # fmt: skip
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: DiskRoot) -> None:
         self._disk = disk
         self._reversal = Reversal(disk)
         self._base = 0
         self._fresh: dict[str, Owner | None] = {}
         self._garbage: list[str] = []
-        self._watched: list[Mark] = []  # whose touched paths are complete; none of them after something was undone
+        self._watched: list[UndoMark] = []  # whose touched paths are complete; none of them after something was undone
         self.entries: list[Change] = []
-        self.owed: list[Mark] = []
-        self.recording = False
+        self.owed: list[UndoMark] = []
+        self.recording: bool = False
         self.writer: Owner | None = None
 
     @property
@@ -81,11 +84,11 @@ class UndoLog:
         """Where the next change will be."""
         return self._base + len(self.entries)
 
-    def since(self, mark: Mark) -> list[Record]:
+    def since(self, mark: UndoMark) -> list[Record]:
         """The changes that the mark covers, oldest first."""
         return [change.record for change in self._own(mark)]
 
-    def touched(self, mark: Mark) -> TouchedPaths:
+    def touched(self, mark: UndoMark) -> TouchedPaths:
         """The paths of the changes that the mark covers."""
         found = mark.touched
         if found is None or found.seen > self.position or mark not in self._watched:
@@ -99,7 +102,7 @@ class UndoLog:
         found.seen = self.position
         return found
 
-    def _own(self, mark: Mark) -> list[Change]:
+    def _own(self, mark: UndoMark) -> list[Change]:
         changes = self.entries[max(mark.position - self._base, 0) :]
         return [change for change in changes if not change.undone and mark.covers(change.owner)]
 
@@ -122,8 +125,9 @@ class UndoLog:
     def record(self, record: Record) -> None:
         """Write it down before it happens. When that fails nothing of it stays, or the journal is torn."""
         if not self.entries:
-            self._disk.acquire()
+            self._disk.acquire()  # held until the last entry goes: another writer must not build on what may be undone
         try:
+            # Before the change itself: the other way round, a crash in between leaves a change that nothing undoes.
             span = self._disk.journal.append(record)
             self.entries.append(Change(span, record, self.writer))
         except BaseException:
@@ -183,8 +187,8 @@ class UndoLog:
 
     # --- the end of a transaction
 
-    def settle(self, live: Sequence[Mark], released: Mark | None = None) -> None:
-        """Let go of what no live mark can go back to; without any, that is the commit.
+    def settle(self, live: Sequence[UndoMark], released: UndoMark | None = None) -> None:
+        """Let go of what no live mark can undo; without any, that is the commit.
 
         Does nothing while an undo is owed. `released` is the mark that has just gone, None when it may be several.
         """
@@ -201,8 +205,8 @@ class UndoLog:
         if lowest > self._base:
             self._forget(lowest)
 
-    def seal(self, live: Sequence[Mark]) -> None:
-        """Have recovery leave alone what no live savepoint covers; bare marks can still go back to it."""
+    def seal(self, live: Sequence[UndoMark]) -> None:
+        """Have recovery leave alone what no live savepoint covers; bare marks can still undo it."""
         first = next((mark.position for mark in live if mark.savepoint), self.position)
         kept = self.entries[max(first - self._base, 0) :]
         journal = self._disk.journal
@@ -221,6 +225,7 @@ class UndoLog:
         self._purge()
 
     def _commit(self) -> None:
+        # This one call is the commit. Images go only afterwards: until it has happened, an undo needs all of them.
         self._disk.journal.cut(0)
         done, self.entries = self.entries, []
         self._base += len(done)
@@ -241,9 +246,9 @@ class UndoLog:
         self._base = lowest
         self._purge()
 
-    # --- going back
+    # --- undoing
 
-    def undo(self, mark: Mark) -> None:
+    def undo(self, mark: UndoMark) -> None:
         """Undo what the mark covers. When it raises it is owed: to be called again, and goes on where it stopped."""
         own = self._own(mark)
         if not own and mark not in self.owed:
@@ -258,6 +263,7 @@ class UndoLog:
             if own:
                 self._reopen(own)
             while own:
+                # First the disk, then the record: an undo that is cut off in between is done again, which is harmless.
                 names = self._reversal.undo(own[-1].record)
                 self._drop(own.pop())
                 self._garbage += names  # only now: what was staged is the proof for as long as the record is there
@@ -267,7 +273,7 @@ class UndoLog:
         finally:
             self._disk.release()
 
-    def pay(self) -> None:
+    def finish_owed(self) -> None:
         """Finish the undos that were begun, and remove what they left; raises when the disk still refuses."""
         while self.owed:
             self.undo(self.owed[-1])
@@ -311,7 +317,7 @@ class UndoLog:
             self._disk.journal.sync()
         except OSError as error:
             raise JournalError(
-                f"{self._disk.root} was left in the middle of a transaction, and going back failed ({error}). "
+                f"{self._disk.root} was left in the middle of a transaction, and undoing it failed ({error}). "
                 f"Nothing is lost: it is kept in {self._disk.state.path}. Remove the cause and open it again."
             ) from error
         self._disk.state.sweep()
@@ -323,9 +329,135 @@ class UndoLog:
             )
 
 
-def _holds(outer: Mark, inner: Mark) -> bool:
+def _holds(outer: UndoMark, inner: UndoMark) -> bool:
     """Whether all that the inner mark covers is undone with the outer one."""
     return inner is outer or (outer.position <= inner.position and outer.covers(inner.owner))
 
 
-__all__ = ["Change", "UndoLog"]
+# Changes to the root that can be undone: each is one system call, recorded before it happens.
+#
+# What was there before is kept as a hard link in the vault (or moved there), never copied: the API never
+# writes in place, so the old inode stays as it was and an undo is a rename.
+
+
+_NO_LINKS: Final = {errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
+
+
+@final
+class Mutations:
+    """Performs the changes of one root. Its caller holds the lock, and undoes what one that raises has recorded."""
+
+    __slots__ = ("_disk", "_log", "_sys")
+
+    def __init__(self, disk: DiskRoot, log: UndoLog) -> None:
+        self._disk = disk
+        self._log = log
+        self._sys = disk.sys
+
+    def put(self, path: str, at: int, name: str, staged: str, old: os.stat_result | None) -> None:
+        """Move what was staged to its place; `old` is the file that is there now, or None.
+
+        What was staged belongs to this call: it is removed when it cannot be put in place.
+        """
+        try:
+            times = self._times(path, at)
+            if self._log.must_keep(path):
+                if old is None:
+                    self._log.record(Record("create", path, staged=staged, times=times))
+                else:
+                    self._keep(path, at, name, staged, times=times, old=old)
+            self._sys.rename(staged, name, source_fd=self._disk.state.fd, target_fd=at)
+        except BaseException:
+            self._log.withdraw(staged)
+            raise
+        self._disk.sync(at)
+        self._log.wrote(path)
+
+    def remove(self, path: str, at: int, name: str, old: os.stat_result) -> None:
+        """Take away a file, symlink or whole tree."""
+        times = (*self._times(path, at), *_own_time(path, old))
+        if not self._log.recording:
+            self._remove_for_good(at, name, old)
+        else:
+            image = self._disk.state.new_name("image")
+            mode = self._locked_mode(old)
+            size = old.st_size if stat.S_ISREG(old.st_mode) else -1
+            self._log.record(Record("delete", path, "", "", image, old.st_ino, mode, times, size, old.st_mtime_ns))
+            self._unlock_mode(name, at, mode)
+            self._sys.rename(name, image, source_fd=at, target_fd=self._disk.state.fd)
+        self._disk.sync(at)
+
+    def move(self, path: str, at: int, target: str, to: int) -> None:
+        """Move a file, symlink or whole tree to where nothing is."""
+        name, target_name = split(path)[1], split(target)[1]
+        old = self._sys.stat(name, dir_fd=at)
+        mode = self._locked_mode(old) if at != to else -1
+        times = (*self._times(path, at), *self._times(target, to), *_own_time(path, old))
+        if self._log.recording:
+            self._log.record(Record("move", path, target, inode=old.st_ino, mode=mode, times=times))
+        self._unlock_mode(name, at, mode)
+        try:
+            self._sys.rename(name, target_name, source_fd=at, target_fd=to)
+        except OSError:
+            self._unlock_mode(name, at, mode, to=mode)
+            raise
+        self._unlock_mode(target_name, to, mode, to=mode)
+        self._disk.sync(at)
+        if to != at:
+            self._disk.sync(to)
+
+    def _keep(
+        self, path: str, at: int, name: str, staged: str, *, times: tuple[tuple[str, int], ...], old: os.stat_result
+    ) -> None:
+        state = self._disk.state
+        inode, size, mtime = old.st_ino, old.st_size, old.st_mtime_ns
+        image = state.new_name("image")
+        try:
+            self._sys.link(name, image, source_fd=at, target_fd=state.fd)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # No second name can be made: move the only one. For a moment nothing is at the path.
+            self._log.record(Record("delete", path, "", "", image, inode, -1, times, size, mtime))
+            self._sys.rename(name, image, source_fd=at, target_fd=state.fd)
+            self._log.record(Record("create", path, staged=staged, times=times))
+            return
+        self._log.record(Record("replace", path, "", staged, image, inode, -1, times, size, mtime))
+
+    def _remove_for_good(self, at: int, name: str, old: os.stat_result) -> None:
+        if not stat.S_ISDIR(old.st_mode):
+            self._sys.unlink(name, dir_fd=at)
+            return
+        with suppress(OSError):
+            self._sys.rmdir(name, dir_fd=at)
+            return
+        trash = self._disk.state.new_name("trash")
+        mode = self._locked_mode(old)
+        self._unlock_mode(name, at, mode)
+        try:
+            self._sys.rename(name, trash, source_fd=at, target_fd=self._disk.state.fd)
+        except OSError:
+            self._unlock_mode(name, at, mode, to=mode)
+            raise
+        self._disk.state.purge(trash)
+
+    def _times(self, path: str, at: int) -> tuple[tuple[str, int], ...]:
+        """The parent's time, to be set again; refuses what is on another disk before anything is recorded."""
+        found = self._sys.fstat(at)
+        if found.st_dev != self._disk.device:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+        return ((split(path)[0], found.st_mtime_ns),)
+
+    def _locked_mode(self, old: os.stat_result) -> int:
+        """The mode of a directory that cannot be moved elsewhere unless it is made writable, else -1."""
+        if not stat.S_ISDIR(old.st_mode) or old.st_mode & stat.S_IWUSR or os.geteuid() == 0:
+            return -1
+        return stat.S_IMODE(old.st_mode)
+
+    def _unlock_mode(self, name: str, at: int, mode: int, *, to: int | None = None) -> None:
+        if mode >= 0:
+            self._sys.chmod(name, mode | stat.S_IWUSR if to is None else to, dir_fd=at)
+
+
+def _own_time(path: str, old: os.stat_result) -> tuple[tuple[str, int], ...]:
+    return ((path, old.st_mtime_ns),) if stat.S_ISDIR(old.st_mode) else ()

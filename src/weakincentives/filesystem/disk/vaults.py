@@ -1,4 +1,7 @@
-"""Vaults that are not in the private directory: beside the root, else in it, under random names."""
+"""Where a root's vault is: described in its private entry, and made where that is on another disk.
+
+Such a vault is beside the root, else in it, under a random name. Its description says how to tell it from another.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,9 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
-from .frames import Authenticator
-from .state_dir import IDLE, RECORD
+from .confine import Handle
+from .state_dir import IDLE, RECORD, Authenticator
 from .syscalls import CREATE, DIRECTORY, Syscalls, write_all
-
-# The description of a root's vault, in its private entry: where it is, and how to tell it from another.
-
 
 _VERSION: Final = "wink-root-2"
 SAME: Final = "."
@@ -45,10 +45,8 @@ def read_record(sys: Syscalls, entry: int, keys: Authenticator) -> RootRecord | 
         if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
             return None
         raise
-    try:
+    with Handle(sys, fd):
         data = sys.read(fd, 1 << 16) if stat.S_ISREG(sys.fstat(fd).st_mode) else b""
-    finally:
-        sys.close(fd)
     if not compare_digest(data[:16], keys.mac(b"R", IDLE, data[16:])):
         return None
     version, *fields = json.loads(data[16:])
@@ -79,10 +77,17 @@ def write_record(sys: Syscalls, entry: int, keys: Authenticator, record: RootRec
         sys.fsync(entry)
 
 
+def is_vault(sys: Syscalls, fd: int, record: RootRecord) -> bool:
+    """Whether it is the directory that is described, and ours alone."""
+    found = sys.fstat(fd)
+    same = (found.st_ino, sys.born(fd)) == (record.inode, record.born)
+    return same and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700
+
+
 _UNUSABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
-class Spot(NamedTuple):
+class StateLocation(NamedTuple):
     """A place where a vault may be: a name in the root, or in the directory `parent`."""
 
     parent: str
@@ -90,14 +95,14 @@ class Spot(NamedTuple):
     inside: bool
 
 
-def spots(root: str) -> tuple[Spot, ...]:
+def candidate_locations(root: str) -> tuple[StateLocation, ...]:
     """Where a vault may be that is not in the private directory, the preferred place first. The names are random."""
     parent, name = os.path.split(root)
     random = f"wink-{os.urandom(8).hex()}"
-    inside = Spot(root, f".{random}", inside=True)
+    inside = StateLocation(root, f".{random}", inside=True)
     if not name or len(os.fsencode(name)) > 230:
         return (inside,)
-    return Spot(parent, f".{name}.{random}", inside=False), inside
+    return StateLocation(parent, f".{name}.{random}", inside=False), inside
 
 
 def one_disk(sys: Syscalls, fd: int, root_fd: int) -> bool:
@@ -122,7 +127,7 @@ class Vaults:
 
         `intend` is told about it before it is made. Raises `PermissionError` when no place can be written.
         """
-        for spot in spots(self._root):
+        for spot in candidate_locations(self._root):
             made: list[str] = []
             try:
                 with self.parent(spot) as at:
@@ -136,7 +141,7 @@ class Vaults:
                     raise
         raise AssertionError("unreachable: the last spot is inside")
 
-    def _make_at(self, at: int, spot: Spot, made: list[str]) -> tuple[RootRecord, int, str]:
+    def _make_at(self, at: int, spot: StateLocation, made: list[str]) -> tuple[RootRecord, int, str]:
         before = self._sys.fstat(at)
         self._sys.mkdir(spot.name, 0o700, dir_fd=at)
         made.append(spot.name)
@@ -152,7 +157,7 @@ class Vaults:
             raise
         return record, fd, spot.parent
 
-    def remove(self, spot: Spot) -> None:
+    def remove(self, spot: StateLocation) -> None:
         """Remove it if it is empty, else raise `OSError`."""
         with self.parent(spot) as at:
             before = self._sys.fstat(at)
@@ -161,19 +166,13 @@ class Vaults:
                 self._sys.utime(".", (before.st_atime_ns, before.st_mtime_ns), dir_fd=at)
 
     @contextmanager
-    def parent(self, spot: Spot) -> Generator[int, None, None]:
+    def parent(self, spot: StateLocation) -> Generator[int, None, None]:
         """The directory that holds the spot; refused when moving between it and the root would be no single step."""
-        fd = (
-            self._sys.open(".", DIRECTORY, dir_fd=self._root_fd)
-            if spot.inside
-            else self._sys.open(spot.parent, DIRECTORY)
-        )
-        try:
+        name, base = (".", self._root_fd) if spot.inside else (spot.parent, None)
+        with Handle(self._sys, self._sys.open(name, DIRECTORY, dir_fd=base)) as fd:
             if not spot.inside and not one_disk(self._sys, fd, self._root_fd):
                 raise OSError(errno.EPERM, "on another filesystem", spot.parent)
             yield fd
-        finally:
-            self._sys.close(fd)
 
 
 def _mount(fd: int) -> str:

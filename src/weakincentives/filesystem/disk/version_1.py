@@ -21,16 +21,13 @@ from zlib import crc32
 
 from ...errors import JournalError
 from ..reserved import reserved
-from .confine import Confined, Handle, is_ours
-from .frames import RejectedError
-from .journal import Record, decode
-from .locations import Places, old_places
-from .removal import remove
+from .confine import Confined, Handle, is_ours, remove, sync_directory
+from .journal import Record, RejectedError, decode
+from .locations import locked_root, old_places
 from .reversal import Reversal
-from .root_lock import RootLock
 from .state_dir import JOURNAL, MARKER
-from .syscalls import DIRECTORY, HANDLE, Syscalls
-from .vaults import Spot, Vaults, one_disk
+from .syscalls import DIRECTORY, Syscalls, look, read_all
+from .vaults import StateLocation, Vaults, one_disk
 
 # The journal of version 1, to be read only for a person who looks at it.
 #
@@ -104,7 +101,6 @@ class OldTransaction:
         "_journal",
         "_prefix",
         "_vaults",
-        "durable",
         "fd",
         "path",
         "records",
@@ -114,29 +110,24 @@ class OldTransaction:
     )
 
     def __init__(self, sys: Syscalls, root: str, root_fd: int, path: str, *, fd: int, journal: int) -> None:
-        self.sys = sys
-        self.root = root
-        self.path = path
-        self.fd = fd
-        self.durable = True
-        self.undo_dirs = Confined(sys, root_fd, one_disk=True)
+        self.sys: Syscalls = sys
+        self.root: str = root
+        self.path: str = path
+        self.fd: int = fd
+        self.undo_dirs: Confined = Confined(sys, root_fd, one_disk=True)
         self._vaults = Vaults(sys, root, root_fd, durable=False)
         self._journal = journal
         self._prefix = os.urandom(6).hex()
         self._count = 0
-        data = b""
-        while piece := sys.pread(journal, 1 << 20, len(data)):
-            data += piece
-        self.records = decode_old(data)
+        self.records: list[OldRecord] = decode_old(read_all(sys, journal))
         for _, record in self.records:
             self._check_image(record)
 
     def _check_image(self, record: Record) -> None:
         """What was deleted was moved here, so it is the same file still."""
-        with suppress(FileNotFoundError):
-            found = self.sys.stat(record.image or "none", dir_fd=self.fd)
-            if record.operation == "delete" and found.st_ino != record.inode:
-                raise RejectedError(f"{record.image} is not the file that was deleted")
+        found = look(self.sys, record.image, self.fd) if record.operation == "delete" else None
+        if found is not None and found.st_ino != record.inode:
+            raise RejectedError(f"{record.image} is not the file that was deleted")
 
     # --- what `Reversal` works with
 
@@ -146,14 +137,13 @@ class OldTransaction:
         return self
 
     def new_name(self, what: str) -> str:
-        """A name in it that nobody uses."""
+        """A name in it that is not in use."""
         self._count += 1
         return f"{what}-{self._prefix}-{self._count}"
 
     def sync(self, at: int) -> None:
         """Wait until the directory is on the disk."""
-        with suppress(PermissionError), Handle(self.sys, self.sys.open(".", DIRECTORY, dir_fd=at)) as fd:
-            self.sys.fsync(fd)
+        sync_directory(self.sys, at)
 
     # --- for people
 
@@ -162,13 +152,13 @@ class OldTransaction:
         return [self._line(record) for _, record in reversed(self.records)] or ["nothing: no change was recorded"]
 
     def _line(self, record: Record) -> str:
-        if record.staged and _found(self.sys, record.staged, self.fd) is not None:
+        if record.staged and look(self.sys, record.staged, self.fd) is not None:
             return f"leave {record.path}: the change had not happened"
         if record.operation == "move":
             return f"move {record.target} back to {record.path}, if it is still what was moved"
         if record.operation == "create":
             return f"remove {record.path}{self._now(record.path)}, which was made"
-        image = _found(self.sys, record.image, self.fd)
+        image = look(self.sys, record.image, self.fd)
         if image is None:
             return f"leave {record.path}: there is no old version of it"
         return f"put {record.path} back as it was: {_dated(image)}{self._now(record.path)}"
@@ -196,9 +186,7 @@ class OldTransaction:
                     remove(self.sys, self.fd, name, self.new_name)
             self.sys.ftruncate(self._journal, 0)
         except OSError as error:
-            raise JournalError(
-                f"Going back failed in {self.root} ({error}). Remove the cause and try again."
-            ) from error
+            raise JournalError(f"The undo in {self.root} failed ({error}). Remove the cause and try again.") from error
 
     def remove(self) -> bool:
         """Remove the directory, once everything is undone; whether nothing else was in it."""
@@ -211,7 +199,7 @@ class OldTransaction:
             with suppress(FileNotFoundError):
                 self.sys.unlink(name, dir_fd=self.fd)
         parent, name = os.path.split(self.path)
-        self._vaults.remove(Spot(parent, name, parent == self.root))
+        self._vaults.remove(StateLocation(parent, name, parent == self.root))
         return True
 
 
@@ -224,17 +212,11 @@ def open_old(
     Raises `RejectedError` for anything that version 1 would not have left there, `FileNotFoundError` when there is no
     journal, and `JournalError` while a process is at work or a newer transaction is open.
     """
-    with Handle(sys, sys.open(root, HANDLE)) as root_fd:
-        places = Places(sys, root, root_fd, state_dir, durable=True)
-        lock = RootLock(sys, root, root_fd, places.substitute_lock)
-        try:
-            lock.lock(0.0)
-            if places.pending():
-                raise JournalError(f"A newer transaction is open in {root}. First: wink state clean {root}")
-            with _opened(sys, root_fd, path) as (fd, journal):
-                yield OldTransaction(sys, root, root_fd, path, fd=fd, journal=journal)
-        finally:
-            lock.close()
+    with locked_root(sys, root, state_dir, durable=True) as (root_fd, places):
+        if places.pending():
+            raise JournalError(f"A newer transaction is open in {root}. First: wink state clean {root}")
+        with _opened(sys, root_fd, path) as (fd, journal):
+            yield OldTransaction(sys, root, root_fd, path, fd=fd, journal=journal)
 
 
 @contextmanager
@@ -243,7 +225,7 @@ def _opened(sys: Syscalls, root_fd: int, path: str) -> Generator[tuple[int, int]
         _check_owned(sys.fstat(fd), path)
         if not one_disk(sys, fd, root_fd):
             raise RejectedError(f"{path} is on another disk than the root")
-        if _found(sys, MARKER, fd) is not None:
+        if look(sys, MARKER, fd) is not None:
             raise RejectedError(f'{path} belongs to watch="scan"; only version 1 itself can undo that')
         with Handle(sys, _open(sys, JOURNAL, os.O_RDWR | os.O_NONBLOCK, fd)) as journal:
             found = sys.fstat(journal)
@@ -257,7 +239,7 @@ def _opened(sys: Syscalls, root_fd: int, path: str) -> Generator[tuple[int, int]
 @contextmanager
 def _old_lock(sys: Syscalls, at: int, path: str) -> Generator[None, None, None]:
     """Exclude processes of version 1, which locked a file of their own."""
-    if _found(sys, _LOCK, at) is None:
+    if look(sys, _LOCK, at) is None:
         yield
         return
     with Handle(sys, _open(sys, _LOCK, os.O_RDWR | os.O_NONBLOCK, at)) as fd:
@@ -302,9 +284,3 @@ def _check_owned(found: os.stat_result, path: str) -> None:
         raise RejectedError(f"{path} belongs to another user")
     if found.st_mode & 0o077:
         raise RejectedError(f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):o})")
-
-
-def _found(sys: Syscalls, name: str, at: int) -> os.stat_result | None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return sys.stat(name, dir_fd=at)
-    return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from operator import itemgetter
-from threading import RLock
 from types import MappingProxyType
 from typing import final
 
 from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import PathRefusedError, SnapshotError
 from ...fence import Owner, current_owner
+from ...interrupts import RLock
 from ..paths import (
     ROOT,
     file_exists,
@@ -24,53 +24,22 @@ from ..paths import (
     not_empty,
     root_refused,
 )
-from ..protocol import FileChanges, FileKind, FileStat, Filesystem
+from ..protocol import (
+    FileChanges,
+    FileKind,
+    FileNode,
+    FileStat,
+    Filesystem,
+    check_chunk_size,
+    check_range,
+    decode,
+    encode,
+)
 from ..search import Searching
-from ..search.walk import Tree
-from ..text import check_chunk_size, check_range, decode, encode
+from ..search.walk import WalkTree
 from ..views import ReadOnlyFilesystem, SubFilesystem
 from .nodes import EMPTY, NOTHING, Directory, File, Node, compare, find, lookup, put, put_file, take
-from .write_log import MemoryMark, Period, TouchedLog, Write, WriteLog, without
-
-# Snapshots of files in memory: each is a root, which never changes.
-
-
-@final
-class MemorySnapshot:
-    """A moment of an `InMemoryFilesystem`. It owns that state: dropping it is enough to free it.
-
-    `mark` is its place in the log of writes: that of a savepoint, or of a bare one taken while a savepoint was open.
-    """
-
-    __slots__ = ("__weakref__", "_hold", "_log", "_root", "mark")
-
-    def __init__(self, root: Directory, log: TouchedLog, period: Period, mark: MemoryMark | None) -> None:
-        self._root: Directory | None = root
-        self._log = log
-        self.mark = mark
-        self._hold = log.hold(period, self, mark)
-
-    def state(self, log: TouchedLog) -> tuple[Directory, Period]:
-        """What to go back to; `SnapshotError` when it was released or is another filesystem's."""
-        if self._log is not log:
-            raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
-        root, period = self._root, self._hold.period
-        if root is None or period is None:
-            raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
-        return root, period
-
-    def release(self) -> None:
-        """Free the state, under the filesystem's lock; once is enough, more does nothing."""
-        if self._root is not None:
-            self._root = None
-            self._log.let_go(self._hold)
-
-
-def state_of(snapshot: object, log: TouchedLog) -> tuple[Directory, Period]:
-    """What to go back to; `SnapshotError` for what is not a snapshot of that log's filesystem."""
-    if not isinstance(snapshot, MemorySnapshot):
-        raise SnapshotError(f"A snapshot of this filesystem is needed, not {type(snapshot).__name__}.")
-    return snapshot.state(log)
+from .write_log import MemoryMark, MemorySnapshot, TouchedLog, Write, WriteLog, state_of, without
 
 
 class InMemoryFilesystem(Searching):
@@ -104,7 +73,7 @@ class InMemoryFilesystem(Searching):
     def __repr__(self) -> str:
         return f"<InMemoryFilesystem at {id(self):#x}>"
 
-    def _tree(self) -> Tree:
+    def _tree(self) -> WalkTree:
         return _FrozenTree(self._root)
 
     def _file(self, path: str) -> File:
@@ -126,8 +95,8 @@ class InMemoryFilesystem(Searching):
         if not offset and limit is None:
             return self._file(path).content
         check_range(offset, limit)
-        content = self._file(path).content
-        return content[offset : None if limit is None else offset + limit]
+        file = self._file(path)
+        return file.part(offset, file.size if limit is None else offset + limit)
 
     def stream(self, path: str, *, chunk_size: int = 65536) -> Iterator[bytes]:
         """See `Filesystem.stream`."""
@@ -135,7 +104,7 @@ class InMemoryFilesystem(Searching):
         return _pieces(self._file(path).content, chunk_size)
 
     def fingerprint(self, path: str) -> str:
-        """What changes when the file's content does; taken once of each content. See `fingerprints.py`."""
+        """What changes when the file's content does; taken once of each content. See `FingerprintingFilesystem`."""
         file = self._file(path)
         found = file.fingerprint
         if not found:
@@ -172,27 +141,20 @@ class InMemoryFilesystem(Searching):
 
     def write(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.write`."""
-        data = encode(content)
-        path = normalise(path)
-        with self._lock:
-            writes = self._writes
-            if writes.open:
-                writes.claim(path)
-            root, topmost = put_file(self._root, path, data, self._clock.time())
-            if writes.open:
-                writes.note(self._root, topmost)
-            self._root = root
-            self._log.note(topmost)
+        self._put_file(path, content, append=False)
 
     def append(self, path: str, content: str | bytes) -> None:
         """See `Filesystem.append`."""
+        self._put_file(path, content, append=True)
+
+    def _put_file(self, path: str, content: str | bytes, *, append: bool) -> None:
         data = encode(content)
         path = normalise(path)
         with self._lock:
             writes = self._writes
             if writes.open:
                 writes.claim(path)
-            root, topmost = put_file(self._root, path, data, self._clock.time(), append=True)
+            root, topmost = put_file(self._root, path, data, self._clock.time(), append=append)
             if writes.open:
                 writes.note(self._root, topmost)
             self._root = root
@@ -266,7 +228,7 @@ class InMemoryFilesystem(Searching):
             raise into_itself(source, target) if isinstance(node, Directory) else not_a_directory(source)
         return node
 
-    # Going back
+    # Snapshots
 
     def snapshot(self) -> MemorySnapshot:
         """See `Filesystem.snapshot`."""
@@ -358,6 +320,38 @@ class InMemoryFilesystem(Searching):
                 paths = self._log.since(period)
         return compare(old, new, paths)
 
+    # Records
+
+    def node(self, path: str) -> FileNode | None:
+        """See `RecordableFilesystem.node`."""
+        return _node(lookup(self._root, normalise(path)))
+
+    def node_at(self, snapshot: MemorySnapshot, path: str, /) -> FileNode | None:
+        """See `RecordableFilesystem.node_at`."""
+        with self._lock:
+            return _node(lookup(state_of(snapshot, self._log)[0], normalise(path)))
+
+    def put_node(self, path: str, node: FileNode | None) -> None:
+        """See `RecordableFilesystem.put_node`."""
+        path = normalise(path)
+        with self._lock:
+            there = lookup(self._root, path)
+            if node is None:
+                if there is not None:
+                    self.delete(path, recursive=True)
+                return
+            now = self._clock.time()
+            if node.kind == "directory":
+                children = there.children if isinstance(there, Directory) else EMPTY
+                made: Node = Directory(children, now, node.mode)
+            elif node.kind == "file":
+                made = File((node.content,), len(node.content), now, node.mode)
+            else:
+                raise PathRefusedError(f"{path!r} was a {node.kind}, which files in memory cannot be.")
+            if self._writes.open:
+                self._writes.claim(path)
+            self._store(*put(self._root, path, made, now))
+
     # Views
 
     def readonly(self) -> Filesystem:
@@ -394,13 +388,19 @@ class _FrozenTree:
         return iter((node.content,))
 
 
+def _node(node: Node | None) -> FileNode | None:
+    if isinstance(node, File):
+        return FileNode("file", node.mode, node.content)
+    return None if node is None else FileNode("directory", node.mode)
+
+
 def _kind(node: Node) -> FileKind:
     return "file" if isinstance(node, File) else "directory"
 
 
 def _stat(path: str, node: Node) -> FileStat:
     if isinstance(node, File):
-        return FileStat(path, "file", len(node.content), node.modified, node.mode)
+        return FileStat(path, "file", node.size, node.modified, node.mode)
     return FileStat(path, "directory", 0, node.modified, node.mode)
 
 

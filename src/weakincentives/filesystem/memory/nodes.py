@@ -13,16 +13,50 @@ FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 
 
+PIECE = 64 * 1024
+"""What is appended goes into the last piece of a file up to this size: few pieces, and little is copied."""
+
+
 class File:
-    """Bytes and what `stat` tells of them. `fingerprint` is that of the bytes, once somebody has asked for it."""
+    """Bytes and what `stat` tells of them. `fingerprint` is that of the bytes, once it was asked for.
 
-    __slots__ = ("content", "fingerprint", "mode", "modified")
+    Bytes that were appended stay pieces of their own until the whole file is read, and the file before shares
+    the others: appending costs as much as what is appended, however long the file is.
+    """
 
-    def __init__(self, content: bytes, modified: float, mode: int = FILE_MODE) -> None:
-        self.content = content
-        self.modified = modified
-        self.mode = mode
-        self.fingerprint = ""
+    __slots__ = ("_pieces", "fingerprint", "mode", "modified", "size")
+
+    def __init__(self, pieces: tuple[bytes, ...], size: int, modified: float, mode: int = FILE_MODE) -> None:
+        self._pieces = pieces
+        self.size: int = size
+        self.modified: float = modified
+        self.mode: int = mode
+        self.fingerprint: str = ""
+
+    @property
+    def content(self) -> bytes:
+        """All of it, in one piece from now on. Threads that ask at once may each join it; what they find is equal."""
+        pieces = self._pieces
+        if len(pieces) != 1:
+            pieces = self._pieces = (b"".join(pieces),)
+        return pieces[0]
+
+    def part(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop`, or as many as there are; the others are not copied."""
+        found: list[bytes] = []
+        for piece in self._pieces:
+            if stop <= 0:
+                break
+            if start < len(piece):
+                found.append(piece[start:stop])
+            start, stop = max(start - len(piece), 0), stop - len(piece)
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def longer(self, content: bytes, modified: float) -> File:
+        """A file that goes on where this one ends."""
+        *others, last = self._pieces
+        pieces = (*others, last + content) if len(last) + len(content) <= PIECE else (*self._pieces, content)
+        return File(pieces, self.size + len(content), modified, self.mode)
 
 
 class Directory:
@@ -31,9 +65,9 @@ class Directory:
     __slots__ = ("children", "mode", "modified")
 
     def __init__(self, children: Mapping[str, Node], modified: float, mode: int = DIRECTORY_MODE) -> None:
-        self.children = children
-        self.modified = modified
-        self.mode = mode
+        self.children: Mapping[str, Node] = children
+        self.modified: float = modified
+        self.mode: int = mode
 
 
 Node = File | Directory
@@ -85,13 +119,13 @@ def put_file(root: Directory, path: str, content: bytes, now: float, *, append: 
         raise is_a_directory(path)
     chain, names = _descend(root, path)
     if len(chain) < len(names):
-        return _attach(chain, names, path, File(content, now), now)
+        return _attach(chain, names, path, File((content,), len(content), now), now)
     old = chain[-1].children.get(names[-1])
     if old is None:
-        return _rebuild(chain, names, File(content, now), now, True), path
+        return _rebuild(chain, names, File((content,), len(content), now), now, True), path
     if isinstance(old, Directory):
         raise is_a_directory(path)
-    node = File(old.content + content if append else content, now, old.mode)
+    node = old.longer(content, now) if append else File((content,), len(content), now, old.mode)
     return _rebuild(chain, names, node, now, False), path
 
 
@@ -142,7 +176,7 @@ def take(root: Directory, path: str, now: float) -> Directory:
     return put(root, parent, emptied, now)[0] if parent else emptied
 
 
-def put_back(root: Directory, path: str, node: Node | None, modified: float) -> Directory:
+def restore_node(root: Directory, path: str, node: Node | None, modified: float) -> Directory:
     """A root that has the node at `path` again, or nothing for None, and `modified` as the time of its directory."""
     if node is not None:
         root = put(root, path, node, modified)[0]
@@ -185,7 +219,7 @@ def compare(old: Directory, new: Directory, paths: set[str]) -> FileChanges:
 
 
 def _differ(before: File, after: File) -> bool:
-    return before.mode != after.mode or before.content != after.content
+    return before.mode != after.mode or before.size != after.size or before.content != after.content
 
 
 def _differing(path: str, before: Directory, after: Directory) -> Iterator[tuple[str, Node | None, Node | None]]:
@@ -207,20 +241,3 @@ def _all_below(path: str, node: Node | None) -> Iterator[str]:
         else:
             yield f"{path}/"
             pending.extend((join(path, name), child) for name, child in node.children.items())
-
-
-__all__ = [
-    "DIRECTORY_MODE",
-    "EMPTY",
-    "NOTHING",
-    "Directory",
-    "File",
-    "Node",
-    "compare",
-    "find",
-    "lookup",
-    "put",
-    "put_back",
-    "put_file",
-    "take",
-]

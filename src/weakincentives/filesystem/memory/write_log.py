@@ -1,6 +1,6 @@
 """Whose writes they are, for files in memory: what was at each path before, while a savepoint is open.
 
-When nobody else wrote, an undo is the old root. Else the owner's writes are undone one by one, newest first, which is
+When no other call wrote, an undo is the old root. Else the owner's writes are undone one by one, newest first, which is
 possible because overlapping writes of others are refused (`ownership.py`).
 """
 
@@ -10,11 +10,11 @@ from collections import deque
 from typing import Any, Final, final
 from weakref import ref
 
+from ...errors import SnapshotError
 from ...fence import Owner, current_owner
-from ..disk.snapshot_stack import Mark
-from ..ownership import TouchedPaths, conflict
+from ..ownership import TouchedPaths, UndoMark, conflict
 from ..paths import ROOT
-from .nodes import Directory, lookup, put_back
+from .nodes import Directory, lookup, restore_node
 
 # Which paths were touched since each living snapshot; nothing is remembered when there is none.
 #
@@ -23,7 +23,7 @@ from .nodes import Directory, lookup, put_back
 # more is merged into the one before it, or forgotten when there is none, so there are never more than living snapshots.
 
 
-class Period:
+class TouchedSince:
     """The paths touched from one snapshot to the next, and how many snapshots that opened it are left.
 
     `bare` are the holds of those that have no mark to keep them, by their ids.
@@ -31,10 +31,10 @@ class Period:
 
     __slots__ = ("after", "bare", "before", "holders", "paths")
 
-    def __init__(self, before: Period | None) -> None:
-        self.before = before
-        self.after: Period | None = None
-        self.holders = 0
+    def __init__(self, before: TouchedSince | None) -> None:
+        self.before: TouchedSince | None = before
+        self.after: TouchedSince | None = None
+        self.holders: int = 0
         self.bare: dict[int, Hold] | None = None
         self.paths: set[str] = set()
 
@@ -51,34 +51,34 @@ class Hold(ref[Any]):
     __slots__ = ("mark", "period")
 
     mark: Any
-    period: Period | None
+    period: TouchedSince | None
 
 
 class TouchedLog:
     """Not safe by itself: its owner calls it under a lock.
 
-    `dropped` are the holds that were given up since somebody last looked.
+    `dropped` are the holds that were given up since the last look.
     """
 
     __slots__ = ("_newest", "dropped")
 
     def __init__(self) -> None:
-        self._newest: Period | None = None
+        self._newest: TouchedSince | None = None
         self.dropped: deque[Hold] = deque()
 
-    def open(self) -> Period:
+    def open(self) -> TouchedSince:
         """The period that starts now, for `hold`; the newest one when nothing was touched in it."""
         if self.dropped:
             self.sweep()
         newest = self._newest
         if newest is not None and not newest.paths:
             return newest
-        period = self._newest = Period(newest)
+        period = self._newest = TouchedSince(newest)
         if newest is not None:
             newest.after = period
         return period
 
-    def hold(self, period: Period, snapshot: object, mark: Any) -> Hold:
+    def hold(self, period: TouchedSince, snapshot: object, mark: Any) -> Hold:
         """Keep the period for as long as the snapshot lives, or until `let_go`."""
         hold = Hold(snapshot, self.dropped.append)
         hold.period = period
@@ -114,7 +114,7 @@ class TouchedLog:
         if self._newest is not None:
             self._newest.paths.add(path)
 
-    def since(self, period: Period) -> set[str]:
+    def since(self, period: TouchedSince) -> set[str]:
         """All paths touched in the period and later."""
         later = period.after
         if later is None:
@@ -125,7 +125,7 @@ class TouchedLog:
             later = later.after
         return paths
 
-    def rewind(self, period: Period) -> None:
+    def rewind(self, period: TouchedSince) -> None:
         """The state at the period's start is back: nothing is touched since, but for later periods all of it is."""
         newest = self._newest
         if period is newest:
@@ -138,7 +138,7 @@ class TouchedLog:
         while self.dropped:
             self.let_go(self.dropped.popleft())
 
-    def _unlink(self, period: Period) -> None:
+    def _unlink(self, period: TouchedSince) -> None:
         before, after = period.before, period.after
         if before is not None:
             before.paths |= period.paths
@@ -157,13 +157,21 @@ Write = tuple[Owner | None, str, Directory]
 
 
 @final
-class MemoryMark(Mark):
+class MemoryMark(UndoMark):
     """A mark of files in memory: `opened` says in which order, `shared` whether others have changed anything since."""
 
     __slots__ = ("opened", "shared")
 
-    opened: int
-    shared: bool
+    def __init__(self, position: int, savepoint: bool, owner: Owner | None, for_all: bool, opened: int) -> None:
+        # Not by the base class: one is made for every tool call.
+        self.position = position
+        self.savepoint = savepoint
+        self.owner = owner
+        self.for_all = for_all
+        self.alive = True
+        self.touched: TouchedPaths | None = None
+        self.opened: int = opened
+        self.shared: bool = False
 
 
 @final
@@ -189,9 +197,8 @@ class WriteLog:
         """One more savepoint."""
         if self._fresh:
             self._fresh.clear()
-        mark = MemoryMark(len(self._writes), True, owner, for_all)
-        mark.shared = False
-        self._count = mark.opened = self._count + 1
+        self._count += 1
+        mark = MemoryMark(len(self._writes), True, owner, for_all, self._count)
         self.open.append(mark)
         return mark
 
@@ -199,9 +206,8 @@ class WriteLog:
         """A bare snapshot while there are savepoints."""
         self._fresh.clear()
         for_all = any(mark.for_all and mark.owner is owner for mark in self.open)
-        mark = MemoryMark(len(self._writes), False, owner, for_all)
-        mark.shared = False
-        self._count = mark.opened = self._count + 1
+        self._count += 1
+        mark = MemoryMark(len(self._writes), False, owner, for_all, self._count)
         self._bare.append(mark)
         return mark
 
@@ -306,5 +312,46 @@ def without(root: Directory, writes: list[Write]) -> Directory:
     """The root with these writes undone, newest first."""
     for _, path, before in reversed(writes):
         parent = lookup(before, path.rpartition("/")[0] or ROOT)
-        root = put_back(root, path, lookup(before, path), 0.0 if parent is None else parent.modified)
+        root = restore_node(root, path, lookup(before, path), 0.0 if parent is None else parent.modified)
     return root
+
+
+# Snapshots of files in memory: each is a root, which never changes.
+
+
+@final
+class MemorySnapshot:
+    """A moment of an `InMemoryFilesystem`. It owns that state: dropping it is enough to free it.
+
+    `mark` is its place in the log of writes: that of a savepoint, or of a bare one taken while a savepoint was open.
+    """
+
+    __slots__ = ("__weakref__", "_hold", "_log", "_root", "mark")
+
+    def __init__(self, root: Directory, log: TouchedLog, period: TouchedSince, mark: MemoryMark | None) -> None:
+        self._root: Directory | None = root
+        self._log = log
+        self.mark: MemoryMark | None = mark
+        self._hold = log.hold(period, self, mark)
+
+    def state(self, log: TouchedLog) -> tuple[Directory, TouchedSince]:
+        """What to restore; `SnapshotError` when it was released or is another filesystem's."""
+        if self._log is not log:
+            raise SnapshotError("This snapshot was taken of another filesystem; restore it there.")
+        root, period = self._root, self._hold.period
+        if root is None or period is None:
+            raise SnapshotError("This snapshot was released; keep it unreleased for as long as it may be needed.")
+        return root, period
+
+    def release(self) -> None:
+        """Free the state, under the filesystem's lock; once is enough, more does nothing."""
+        if self._root is not None:
+            self._root = None
+            self._log.let_go(self._hold)
+
+
+def state_of(snapshot: object, log: TouchedLog) -> tuple[Directory, TouchedSince]:
+    """What to restore; `SnapshotError` for what is not a snapshot of that log's filesystem."""
+    if not isinstance(snapshot, MemorySnapshot):
+        raise SnapshotError(f"A snapshot of this filesystem is needed, not {type(snapshot).__name__}.")
+    return snapshot.state(log)

@@ -1,4 +1,4 @@
-"""`glob`, `grep` and `search` for every implementation, over the small `Tree` interface."""
+"""`glob`, `grep` and `search` for every implementation, over the small `WalkTree` interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..paths import ROOT, normalise, not_found
 from ..protocol import GrepMatch
 from .globs import walk_glob
 from .grep import grep_files
-from .walk import Tree, require_directory, walk_files
+from .walk import WalkTree, require_directory, walk_files
 
 
 class Searching:
@@ -19,7 +19,7 @@ class Searching:
 
     __slots__ = ()
 
-    def _tree(self) -> Tree:
+    def _tree(self) -> WalkTree:
         """The files as they are now; best a frozen state, so that a search sees one moment."""
         raise NotImplementedError
 
@@ -65,7 +65,9 @@ class Searching:
         return search_names(self._tree(), query, limit)
 
 
-def _searched(tree: Tree, path: str, glob: str | None, check: Callable[[], None], *, gitignore: bool) -> Iterable[str]:
+def _searched(
+    tree: WalkTree, path: str, glob: str | None, check: Callable[[], None], *, gitignore: bool
+) -> Iterable[str]:
     kind = tree.kind(path)
     if kind is None:
         raise not_found(path)
@@ -76,7 +78,7 @@ def _searched(tree: Tree, path: str, glob: str | None, check: Callable[[], None]
     return (path for path, kind in found if kind == "file")
 
 
-def search_names(tree: Tree, query: str, limit: int | None = None) -> list[str]:
+def search_names(tree: WalkTree, query: str, limit: int | None = None) -> list[str]:
     """Paths of files that contain the text, ignoring case, sorted; the walk ends when `limit` is reached."""
     wanted = str(query).casefold()
     found: list[str] = []

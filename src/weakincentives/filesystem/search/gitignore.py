@@ -10,7 +10,7 @@ from ..paths import ROOT, ancestors, join
 from ..protocol import FileKind
 
 Rule = tuple[Callable[[str], object], bool]
-"""Whether a path matches, and whether it is then left out or brought back."""
+"""Whether a path matches, and whether it is then left out or included again."""
 
 MAX_RULES_BYTES = 1_000_000
 MAX_RULES = 2000
@@ -23,7 +23,7 @@ MAX_INNER_DOUBLE_STARS = 2
 class Ignore:
     """Which paths the `.gitignore` files of a tree leave out. Lives for one search, reads on first need.
 
-    `.git` itself is always left out. As in git, what is in an ignored directory cannot be brought back, so
+    `.git` itself is always left out. As in git, what is in an ignored directory cannot be included again, so
     a walk that skips ignored directories asks only about the paths it meets.
     """
 
@@ -112,6 +112,3 @@ def _to_the_end(expression: str) -> str:
     if expression.endswith("/"):  # everything in a directory, but not the directory
         return expression + "."
     return expression + r"\Z"
-
-
-__all__ = ["Ignore"]

@@ -12,7 +12,7 @@ from ...fence import check_wanted
 from ..paths import MAX_PATH_BYTES, ROOT, join
 from ..protocol import FileKind
 from .gitignore import Ignore
-from .walk import Tree, children, while_wanted
+from .walk import WalkTree, children, while_wanted
 
 MAX_PARTS: Final = 64
 """Each part of a pattern may be tried at each name."""
@@ -37,8 +37,8 @@ class Glob:
         texts = _split(pattern)
         self._directories_only = pattern.endswith("/")
         self._parts = [_compile(text) for text in texts]
-        self.end = len(self._parts)
-        self.start = self._close({0})
+        self.end: int = len(self._parts)
+        self.start: States = self._close({0})
 
     def step(self, states: States, name: str) -> tuple[States, bool]:
         """The positions after `name`, and whether the pattern is used up by it."""
@@ -110,7 +110,7 @@ def _compile(text: str) -> str | Match | None:
 
 
 def walk_glob(
-    tree: Tree,
+    tree: WalkTree,
     pattern: str,
     *,
     path: str = ROOT,
@@ -139,7 +139,7 @@ def walk_glob(
 
 
 def _next(  # noqa: PLR0917 - what the one walk above has
-    tree: Tree, glob: Glob, path: str, states: States, ignore: Ignore | None, check: Callable[[], None]
+    tree: WalkTree, glob: Glob, path: str, states: States, ignore: Ignore | None, check: Callable[[], None]
 ) -> list[tuple[str, FileKind]]:
     names = glob.names(states)
     if names is None:
@@ -151,6 +151,3 @@ def _next(  # noqa: PLR0917 - what the one walk above has
         if kind is not None and not (ignore is not None and ignore.ignores(child, kind)):
             found.append((child, kind))
     return found
-
-
-__all__ = ["Glob", "walk_glob"]

@@ -5,21 +5,97 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from time import monotonic
-from typing import Final, final
+from time import monotonic, thread_time
+from typing import Any, Final, Protocol, final
 
 from ...errors import PatternError
 from ...fence import check_wanted
 from ..protocol import GrepMatch
-from .patterns import Matcher, compiled
-from .walk import Tree
+from .walk import WalkTree
+
+# Compiled patterns that take bounded time and memory, whatever the pattern.
+#
+# `google-re2` matches in this process: its time is linear in the text and its memory has a limit. Where it is not
+# installed, `regex` does in a process of its own that is limited and killed (`pattern_worker.py`).
+
+
+MAX_MEMORY: Final = 8 << 20
+"""What a pattern and its tables may take. Less makes some patterns slow: 2.3 s with 2 MiB, 0.07 s with 8."""
+
+
+class Matcher(Protocol):
+    """Finds a pattern in lines. Used by one thread; `close` it when the search is over, whatever happened."""
+
+    spent: float
+    """Seconds of processor time that the last search took: a busy machine does not make a pattern slow."""
+
+    def search(self, text: bytes, start: int, end: int, /) -> tuple[int, int] | None:
+        """Where the first match in `text[start:end]` is, which is valid UTF-8 and begins and ends at line breaks.
+
+        `TimeoutError` when it was stopped.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+def compiled(pattern: str, *, ignore_case: bool, deadline: float) -> Matcher:
+    """The pattern, ready to search until `deadline` (of `time.monotonic`); `PatternError` when it cannot be used.
+
+    What reads patterns is imported by the first search: it compiles some of its own, and most programs never search.
+    """
+    try:
+        import re2  # noqa: PLC0415 - as above
+    except ImportError:
+        from .pattern_worker import WorkerMatcher  # noqa: PLC0415 - only where re2 is missing
+
+        return WorkerMatcher(pattern, ignore_case=ignore_case, deadline=deadline)
+    return Re2Matcher(re2, pattern, ignore_case=ignore_case)
+
+
+@final
+class Re2Matcher:
+    """A pattern compiled by RE2, which never backtracks."""
+
+    __slots__ = ("_search", "spent")
+
+    def __init__(self, re2: Any, pattern: str, *, ignore_case: bool) -> None:
+        from .pattern_syntax import Translation, too_large  # noqa: PLC0415 - see `compiled`
+
+        self.spent: float = 0.0
+        text = Translation(pattern, ignore_case=ignore_case, for_re2=True).text
+        options = re2.Options()
+        options.max_mem = MAX_MEMORY
+        options.never_nl = True
+        options.never_capture = True
+        options.log_errors = False
+        try:
+            self._search: Any = re2.compile(text.encode(), options).search
+        except re2.error as error:
+            reason = error.args[0] if error.args else b""
+            raise too_large(pattern, reason.decode("ascii", "replace")) from error
+        finally:
+            re2.purge()  # its cache would keep the memory of 128 patterns
+
+    def search(self, text: bytes, start: int, end: int, /) -> tuple[int, int] | None:
+        """See `Matcher.search`."""
+        began = thread_time()
+        found = self._search(text, start, end)
+        self.spent = thread_time() - began
+        return None if found is None else found.span()
+
+    def close(self) -> None:
+        """Nothing: its memory goes with it."""
+
 
 MIN_PIECE: Final = 4 << 10
 FIRST_PIECE: Final = 16 << 10
 MAX_PIECE: Final = 1 << 20
 SLOW: Final = 0.06
-"""Seconds after which no longer piece is tried: the clock is read between pieces. The worst pattern known takes 0.5 s
-for the first one, and a quarter of that later."""
+"""Seconds of processor time after which no longer piece is tried: the clock is read between pieces. The worst pattern
+known takes 0.5 s for the first one, and a quarter of that later."""
 QUICK: Final = 0.005
 SNIFFED_BYTES: Final = 8192
 
@@ -33,7 +109,7 @@ _BOMS = (
 
 
 def grep_files(
-    tree: Tree,
+    tree: WalkTree,
     paths: Iterable[str],
     pattern: str,
     *,
@@ -87,7 +163,7 @@ class _Search:
             raise TimeoutError
         check_wanted()
 
-    def in_file(self, tree: Tree, path: str) -> bool:
+    def in_file(self, tree: WalkTree, path: str) -> bool:
         """Search one file; whether there is room for more matches."""
         line = 1
         for block in _blocks(tree, path):
@@ -105,9 +181,8 @@ class _Search:
         """Search `block[start:end]`, which starts in line number `line`."""
         last = end - 1 if block[end - 1] == 10 else end  # behind the last line break there is no line
         while start <= last:
-            began = monotonic()
             hit = self._matcher.search(block, start, last)
-            self._adapt(monotonic() - began)
+            self._adapt(self._matcher.spent)
             if hit is None:
                 return True
             line += block.count(b"\n", start, hit[0])
@@ -132,10 +207,9 @@ class _Search:
         # A part of a line is not searched in its place, as "$" would match at its end. It only tells how long the
         # pattern takes: twice as much is tried until the line is reached or that is too slow.
         while start + size < line_end:
-            began = monotonic()
             self._matcher.search(block, start, _whole(block, start + size))
             self.check()
-            if monotonic() - began > SLOW:
+            if self._matcher.spent > SLOW:
                 return _whole(block, start + size)
             size *= 2
         return line_end
@@ -170,7 +244,7 @@ def _whole(block: bytes, end: int) -> int:
     return end
 
 
-def _blocks(tree: Tree, path: str) -> Iterator[bytes]:
+def _blocks(tree: WalkTree, path: str) -> Iterator[bytes]:
     """The text of a file as valid UTF-8, by whole lines; nothing for a binary file. Longer lines come in pieces."""
     rest = b""
     try:
@@ -191,7 +265,7 @@ def _blocks(tree: Tree, path: str) -> Iterator[bytes]:
         yield _clean(rest)
 
 
-def _utf8(tree: Tree, path: str) -> Iterator[bytes]:
+def _utf8(tree: WalkTree, path: str) -> Iterator[bytes]:
     chunks = iter(tree.chunks(path))
     head = next(chunks, b"")
     encoding = _encoding(head)
@@ -224,6 +298,3 @@ def _encoding(head: bytes) -> str | None:
         if head.startswith(bom):
             return encoding
     return None if b"\0" in head[:SNIFFED_BYTES] else "utf-8"
-
-
-__all__ = ["grep_files"]

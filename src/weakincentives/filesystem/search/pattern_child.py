@@ -1,6 +1,7 @@
 """The program that `pattern_worker.py` starts: compiles one pattern and searches one text after the other.
 
-It imports nothing of the package. Its standard input is a socket: requests are a length and bytes, answers two numbers.
+It imports nothing of the package. Its standard input is a socket: requests are a length and bytes, answers three
+numbers: where the match is, and the seconds of processor time that it took.
 The first request is the pattern, answered by 0 or 1 for one that cannot be compiled; the others are texts.
 """
 
@@ -12,6 +13,7 @@ import sys
 import warnings
 from contextlib import suppress
 from socket import socket
+from time import process_time
 
 NO_MODULE = 3
 
@@ -31,14 +33,16 @@ def main() -> int:
         try:
             compiled = regex.compile(_received(connection).decode(), regex.VERSION1)
         except (regex.error, MemoryError, RecursionError, OverflowError, ValueError):
-            connection.sendall(struct.pack("<qq", 1, 0))
+            connection.sendall(struct.pack("<qqd", 1, 0, 0))
             return 0
-        connection.sendall(struct.pack("<qq", 0, 0))
+        connection.sendall(struct.pack("<qqd", 0, 0, 0))
         while True:
             text = _received(connection).decode()
+            began = process_time()
             found = compiled.search(text)
+            spent = process_time() - began
             low, high = (-1, -1) if found is None else (_bytes(text, found.start()), _bytes(text, found.end()))
-            connection.sendall(struct.pack("<qq", low, high))
+            connection.sendall(struct.pack("<qqd", low, high, spent))
 
 
 def _bytes(text: str, end: int) -> int:

@@ -76,7 +76,7 @@ class Translation:
         if len(self._heights) > 1:
             self._wrong("a group is not closed: ')' is missing")
         start = "(?m)" if for_re2 else "(?m-f)"
-        self.text = f"{start}{'(?i)' if ignore_case else ''}{''.join(self._parts)}"
+        self.text: str = f"{start}{'(?i)' if ignore_case else ''}{''.join(self._parts)}"
 
     def _next(self) -> None:
         character = self._pattern[self._at]
@@ -337,6 +337,3 @@ def too_large(pattern: str, reason: str) -> PatternError:
     return PatternError(
         f"{shown(pattern)} cannot be used: {reason[:200]}. Use a simpler pattern, with fewer repetitions."
     )
-
-
-__all__ = ["MAX_PATTERN_LENGTH", "Translation", "shown", "too_large"]

@@ -24,7 +24,7 @@ MAX_SECONDS: Final = 86_400.0
 
 _PROGRAM: Final = Path(__file__).with_name("pattern_child.py")
 _HEADER: Final = struct.Struct("<I")
-_ANSWER: Final = struct.Struct("<qq")
+_ANSWER: Final = struct.Struct("<qqd")
 
 
 @final
@@ -34,10 +34,11 @@ class WorkerMatcher:
     Text goes to the process once for each search, so this is slower than `Re2Matcher` by a copy and a process start.
     """
 
-    __slots__ = ("_deadline", "_process", "_socket")
+    __slots__ = ("_deadline", "_process", "_socket", "spent")
 
     def __init__(self, pattern: str, *, ignore_case: bool, deadline: float) -> None:
         text = Translation(pattern, ignore_case=ignore_case, for_re2=False).text.encode()
+        self.spent: float = 0.0
         self._deadline = deadline
         seconds = ceil(min(max(1.0, deadline - monotonic()), MAX_SECONDS))
         ours, theirs = socket.socketpair()
@@ -85,7 +86,7 @@ class WorkerMatcher:
                 answer += piece
         except ConnectionError as error:
             raise self._ended() from error
-        low, high = _ANSWER.unpack(answer)
+        low, high, self.spent = _ANSWER.unpack(answer)
         return low, high
 
     def _limit(self) -> None:
@@ -103,6 +104,3 @@ class WorkerMatcher:
         if self._process.returncode == 3:
             return PatternError("Searching needs google-re2 or regex, and neither is here: pip install regex")
         return PatternError("The search needed too much memory and was stopped; use a simpler pattern.")
-
-
-__all__ = ["WorkerMatcher"]

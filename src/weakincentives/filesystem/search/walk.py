@@ -15,7 +15,7 @@ T = TypeVar("T")
 _OFTEN: Final = 256
 
 
-class Tree(Protocol):
+class WalkTree(Protocol):
     """Read access to a tree by canonical paths. Symlinks are entries of their own kind and never followed."""
 
     def kind(self, path: str, /) -> FileKind | None:
@@ -68,7 +68,7 @@ def _checked(items: Sequence[T], check: Callable[[], None]) -> Iterator[T]:
 
 
 def children(
-    tree: Tree, path: str, ignore: Ignore | None = None, check: Callable[[], None] = check_wanted
+    tree: WalkTree, path: str, ignore: Ignore | None = None, check: Callable[[], None] = check_wanted
 ) -> list[tuple[str, FileKind]]:
     """Path and kind of each child, so sorted that a depth-first walk gives all file paths in order."""
     found: list[tuple[str, str, FileKind]] = []
@@ -85,7 +85,7 @@ def children(
     return [(child, kind) for _, child, kind in found if not ignore.ignores(child, kind)]
 
 
-def walk_files(tree: Tree, start: str = ROOT) -> Iterator[str]:
+def walk_files(tree: WalkTree, start: str = ROOT) -> Iterator[str]:
     """Every file at or below `start`, in path order; directories are read as the walk reaches them."""
     kind = tree.kind(start)
     stack: list[tuple[str, FileKind]] = [] if kind is None else [(start, kind)]
@@ -98,13 +98,10 @@ def walk_files(tree: Tree, start: str = ROOT) -> Iterator[str]:
             stack.extend(reversed(children(tree, path)))
 
 
-def require_directory(tree: Tree, path: str) -> None:
-    """Raise the error that fits when the path is no directory."""
+def require_directory(tree: WalkTree, path: str) -> None:
+    """Raise the error that fits when the path is not a directory."""
     kind = tree.kind(path)
     if kind is None:
         raise not_found(path)
     if kind != "directory":
         raise not_a_directory(path)
-
-
-__all__ = ["FilesystemTree", "Tree", "children", "require_directory", "walk_files", "while_wanted"]

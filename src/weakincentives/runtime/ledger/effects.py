@@ -14,12 +14,13 @@ from uuid import UUID, uuid4
 
 from ...errors import SessionFormatError
 from ...results import ToolResult
-from ...session.encoding import PLAIN_TYPES, adapter_of, class_of, decode, encode, present_name, type_name
+from ...session.encoding import PLAIN_TYPES, adapter_of, class_of, comes_back, decode, encode, present_name, type_name
 from ..redaction import text_of
 
 # Results in a ledger: JSON with its type's name, so that a replay gives the typed value again.
 
 
+_LONGEST_NUMBER = 4300  # digits of the longest number that is read; a shorter text has none that is longer
 MAX_VALUE_CHARS = 16 * 1024 * 1024
 """A longer value is not kept, only the message."""
 
@@ -48,13 +49,13 @@ class StoredResult(NamedTuple):
         return None if self.value is None else json.loads(self.value)
 
 
-NOTHING = StoredResult("")
+NO_RESULT = StoredResult("")
 
 
-def pack(result: ToolResult[Any], declared: Any) -> StoredResult:
-    """The result as text that is proved to come back.
+def store_result(result: ToolResult[Any], declared: Any) -> StoredResult:
+    """The result as text; that `load_result` gives an equal value was checked.
 
-    Never raises for a value: the effect has happened already. One that has no JSON form is left out, and
+    Never raises for a value: the effect has happened already. A value without a JSON form is left out, and
     `problem` says why.
     """
     message, value, excluded = _text(result.message), result.value, result.exclude_value_from_context
@@ -75,7 +76,7 @@ def pack(result: ToolResult[Any], declared: Any) -> StoredResult:
     return stored
 
 
-def unpack(stored: StoredResult, declared: Any) -> ToolResult[Any]:
+def load_result(stored: StoredResult, declared: Any) -> ToolResult[Any]:
     """The typed result again; without its value, and saying so, when that was not kept or has changed its type."""
     message, text, name, patches, problem, excluded = stored
     if text is not None and name == "" and _declares(declared):
@@ -117,6 +118,8 @@ def _as_declared(value: Any, declared: Any) -> str | None:
     try:
         adapter = adapter_of(declared)
         text = adapter.dump_json(value, warnings="none", ensure_ascii=True, by_alias=False).decode()
+        if class_of(value) is declared and len(text) < _LONGEST_NUMBER and comes_back(value):
+            return text
         back = adapter.validate_json(text, by_name=True, by_alias=False)
         same = class_of(back) is class_of(value) and bool(back == value)
     except Exception:  # noqa: BLE001 - as above
@@ -147,24 +150,24 @@ def _finder(declared: Any) -> Callable[[str], type[Any]]:
 
 
 def _text(text: object) -> str:
-    """Text that every database can hold."""
+    """The text, with what a database cannot store replaced: NUL characters and lone surrogates."""
     return text_of(text).replace("\x00", "\ufffd").encode("utf-8", "backslashreplace").decode()
 
 
-State = Literal["started", "succeeded", "unknown"]
-"""started: somebody holds the call, until its lease runs out; succeeded: the effect happened, and this is its result;
-unknown: whether it happened is not known, so that nobody repeats it."""
+EffectState = Literal["started", "succeeded", "unknown"]
+"""started: a process holds the claim, until its lease runs out; succeeded: the effect happened, and this is its result;
+unknown: whether it happened is not known, so it is not repeated."""
 
 MAX_KEY = 512
 """Longer keys are hashed: databases index only so much."""
 
 
 MAX_TTL = timedelta(days=365_000)
-"""What is remembered for longer is remembered for ever: calendars end in the year 9999."""
+"""A longer ttl counts as none: `datetime` ends in the year 9999."""
 
 
-def lasting(ttl: timedelta | None) -> timedelta | None:
-    """How long to remember a success; None for ever."""
+def effective_ttl(ttl: timedelta | None) -> timedelta | None:
+    """How long to remember a success; None for no limit."""
     return None if ttl is None or ttl > MAX_TTL else ttl
 
 
@@ -180,7 +183,7 @@ class EffectId(NamedTuple):
         return f"{self.key}@{self.session_id}" if self.session_id else self.key
 
 
-def storable(key: str) -> str:
+def storable_key(key: str) -> str:
     """The key, or a hash of one that is too long for an index or that a database could not hold."""
     if len(key) <= MAX_KEY and key.isascii() and "\x00" not in key:
         return key
@@ -199,7 +202,7 @@ class ToolEffect:
         params_hash: a hash of the params; the params themselves are not stored.
         result_value: the value as plain JSON data, for people; a replay makes the typed value again of `stored`.
         created_at: when it was recorded.
-        expires_at: from when on it counts as never having happened; None for ever.
+        expires_at: from then on it counts as never having happened; None for never.
         session_id: the session the key belongs to; empty for keys that all sessions share.
     """
 
@@ -213,7 +216,7 @@ class ToolEffect:
     expires_at: datetime | None
     effect_id: UUID = field(default_factory=uuid4)
     session_id: str = ""
-    stored: StoredResult = NOTHING
+    stored: StoredResult = NO_RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,7 @@ class LedgerEntry:
     """A row as operators see it.
 
     Attributes:
-        token: rises with every claim of the row; whoever records must hold the newest.
+        token: rises with every claim of the row; only the newest can record.
         started_at: when the call was claimed last.
         lease_left: seconds until a started call counts as abandoned; zero or less once it does.
         why: for an unknown one, what made it so.
@@ -231,7 +234,7 @@ class LedgerEntry:
     id: EffectId
     tool_name: str
     params_hash: str
-    state: State
+    state: EffectState
     token: int
     started_at: datetime
     lease_left: float = 0.0

@@ -17,11 +17,11 @@ from .protocol import Ledger
 
 
 @final
-class Held:
+class LedgerLease:
     """The newest token of a row, and what can be said with it. See `Ledger` for what each step means and raises.
 
     `tool_name` and `params_hash` say which call it is, where several share a key.
-    `watch` sees the handler that runs under it, so that the claim is not given up before the handler has ended;
+    `watch` sees the handler that runs under it, so that the claim is not released before the handler has ended;
     `kept` says that its call did not wait for that. `owner` is the call's savepoint.
     """
 
@@ -30,14 +30,14 @@ class Held:
     def __init__(  # noqa: PLR0917 - what a claim took, and what it got
         self, ledger: Ledger, effect_id: EffectId, token: int, lease: float, tool_name: str, params_hash: str
     ) -> None:
-        self.ledger = ledger
-        self.tool_name = tool_name
-        self.params_hash = params_hash
-        self.effect_id = effect_id
-        self.token = token
-        self.lease = lease
-        self.watch = HandlerWatch()
-        self.kept = False
+        self.ledger: Ledger = ledger
+        self.tool_name: str = tool_name
+        self.params_hash: str = params_hash
+        self.effect_id: EffectId = effect_id
+        self.token: int = token
+        self.lease: float = lease
+        self.watch: HandlerWatch = HandlerWatch()
+        self.kept: bool = False
         self.owner: Owner | None = None
 
     @property
@@ -70,41 +70,41 @@ class Held:
         return self.ledger.doubt(self.effect_id, self.token, why)
 
 
-# Claims of handlers that run in this process; of those that were given up on too, until they really end.
+# Claims of handlers that run in this process, abandoned ones included, until they end.
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BEATS_PER_LEASE = 3
 _LONGEST_BEAT = 3600.0
 
-_running: dict[tuple[int, EffectId], Held] = {}
-"""By ledger and key. `Held` keeps its ledger alive, so that the ledger's id stays its own."""
+_running: dict[tuple[int, EffectId], LedgerLease] = {}
+"""By ledger and key. `LedgerLease` keeps its ledger alive, so that the ledger's id stays its own."""
 
 os.register_at_fork(after_in_child=_running.clear)  # the handlers are the parent's, and so are the claims
 
 
-def running_here(ledger: Ledger, effect_id: EffectId) -> Held | None:
-    """The claim of a handler that was given up on and still runs in this process; None when there is none.
+def running_here(ledger: Ledger, effect_id: EffectId) -> LedgerLease | None:
+    """The claim of an abandoned handler that still runs in this process; None when there is none.
 
-    Its call was given up on, or one around it; then it counts also when its lease has run out.
+    Its call was abandoned, or one around it; then it counts also when its lease has run out.
     """
     held = _running.get((id(ledger), effect_id)) if _running else None
     return held if held is not None and held.given_up else None
 
 
-def begin_running(held: Held) -> None:
+def begin_running(held: LedgerLease) -> None:
     """The handler of a claim is about to run."""
     _running[id(held.ledger), held.effect_id] = held
 
 
-def end_running(held: Held) -> None:
+def end_running(held: LedgerLease) -> None:
     """How it ended is in the ledger; of a claim that is kept, nothing is known yet."""
     if not held.kept:
         _running.pop((id(held.ledger), held.effect_id), None)
 
 
-def keep_claim(held: Held, settle: Callable[[], None]) -> bool:
+def keep_claim(held: LedgerLease, settle: Callable[[], None]) -> bool:
     """Keep a claim, its lease extended, until its handler ends; then `settle` says in the ledger how it ended.
 
     Both happen in a thread that ends with the handler. Meanwhile `running_here` gives it, also when the lease is
@@ -124,7 +124,7 @@ def keep_claim(held: Held, settle: Callable[[], None]) -> bool:
     return True
 
 
-def _hold(key: tuple[int, EffectId], held: Held, ended: Event, settle: Callable[[], None]) -> None:
+def _hold(key: tuple[int, EffectId], held: LedgerLease, ended: Event, settle: Callable[[], None]) -> None:
     try:
         pause, beating = min(held.lease / _BEATS_PER_LEASE, _LONGEST_BEAT), True
         while not ended.wait(pause if beating else None):
@@ -136,7 +136,7 @@ def _hold(key: tuple[int, EffectId], held: Held, ended: Event, settle: Callable[
         _running.pop(key, None)  # last: what is neither here nor in the ledger could run again
 
 
-def _beat(held: Held) -> bool:
+def _beat(held: LedgerLease) -> bool:
     """Extend the lease; False once it is lost for good."""
     try:
         held.beat()

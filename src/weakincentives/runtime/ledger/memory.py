@@ -6,30 +6,26 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Lock
-from typing import Any, final
+from typing import final
 
 from ...clock import SYSTEM_CLOCK, Clock
-from ...interrupts import WeakTable
-from ...prompt.idempotency import params_hash as hash_of
-from ...results import ToolResult
+from ...interrupts import Lock, WeakTable
 from ...session import Session
 from ...session.session import root_of
-from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect, lasting, pack, storable
+from .effects import EffectId, EffectState, LedgerEntry, StoredResult, ToolEffect, effective_ttl, storable_key
 from .protocol import (
     ABANDONED,
-    DEFAULT_TTL,
+    BaseLedger,
     Busy,
     Claim,
     Claimed,
     Conflict,
-    Doubt,
     Replay,
-    in_the_way,
+    UnknownOutcome,
+    check_recordable,
+    claim_from_row,
     is_same_tool,
-    judge,
     lease_lost,
-    of_another_tool,
     still_running,
 )
 
@@ -37,9 +33,10 @@ _PRUNE_EVERY = 1024
 
 
 @final
-class EffectLedger:
-    """A `Ledger` in memory: thread-safe, shared by whoever is handed it, forgotten when the process ends.
+class EffectLedger(BaseLedger):
+    """A `Ledger` in memory: thread-safe, shared by the runs it is passed to, forgotten when the process ends.
 
+    >>> from weakincentives import ToolResult
     >>> ledger = EffectLedger()
     >>> effect = ledger.record(
     ...     idempotency_key="session:greet:1", tool_name="greet", params=None, result=ToolResult.ok("Hello.")
@@ -66,17 +63,17 @@ class EffectLedger:
                 expired = row.expires is not None and row.expires <= self._clock.time()
                 left = row.lease_until - self._clock.monotonic() if row.state == "started" else 0.0
                 same = is_same_tool(row.tool_name, tool_name) and (not strict_params or row.params_hash == params_hash)
-                verdict = judge(row.state, expired, same, left)
-                if verdict == "replay":
+                kind = claim_from_row(row.state, expired, same, left)
+                if kind == "replay":
                     assert row.replay is not None
                     return row.replay
-                if verdict == "abandoned":
+                if kind == "abandoned":
                     row.state, row.why = "unknown", ABANDONED
-                if verdict == "busy":
+                if kind == "busy":
                     return Busy(left)
-                if verdict != "run":
+                if kind != "run":
                     entry = self._entry(effect_id, row)
-                    return Conflict(entry) if verdict == "conflict" else Doubt(entry)
+                    return Conflict(entry) if kind == "conflict" else UnknownOutcome(entry)
             token = self._next_token()
             now = self._clock.monotonic()
             self._put(effect_id, _Row(tool_name, params_hash, "started", token, self._clock.time(), now + lease))
@@ -137,21 +134,13 @@ class EffectLedger:
             row = self._get(effect_id)
             return None if row is None or self._has_expired(row) else self._entry(effect_id, row)
 
-    def entries(self, state: State | None = None) -> list[LedgerEntry]:
+    def entries(self, state: EffectState | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         with self._lock:
             found = [self._entry(key, row) for key, row in self._all() if state in (None, row.state)]
         return sorted(found, key=lambda entry: entry.started_at)
 
-    def resolve(
-        self,
-        effect_id: EffectId,
-        result: ToolResult[Any] | None,
-        *,
-        ttl: timedelta | None = DEFAULT_TTL,
-        force: bool = False,
-    ) -> bool:
-        """As `Ledger.resolve`."""
+    def _resolve(self, effect_id: EffectId, result: StoredResult | None, ttl: timedelta | None, *, force: bool) -> bool:
         with self._lock:
             row = self._get(effect_id)
             if row is None or row.state == "succeeded":
@@ -162,47 +151,32 @@ class EffectLedger:
                 self._remove(effect_id)
             else:
                 row.token = self._next_token()
-                self._succeed(effect_id, row, pack(result, None), ttl)
+                self._succeed(effect_id, row, result, ttl)
             return True
 
     def lookup(self, idempotency_key: str, session_id: str | None = None) -> ToolEffect | None:
         """As `Ledger.lookup`; an expired one is removed."""
         with self._lock:
-            matching = self._matching(storable(idempotency_key), session_id)
+            matching = self._matching(storable_key(idempotency_key), session_id)
             self._drop(matching, self._has_expired)
             found = [row.effect for _, row in matching if row.effect is not None and not self._has_expired(row)]
             return max(found, key=lambda effect: effect.created_at, default=None)
 
-    def record(
-        self,
-        *,
-        idempotency_key: str,
-        tool_name: str,
-        params: object,
-        result: ToolResult[Any],
-        ttl: timedelta | None = DEFAULT_TTL,
-        session_id: str = "",
-    ) -> ToolEffect | None:
-        """As `Ledger.record`."""
-        if not result.success:
-            return None
-        effect_id = EffectId(storable(idempotency_key), session_id)
-        stored, digest = pack(result, None), hash_of(params)
+    def _record(
+        self, effect_id: EffectId, tool_name: str, params_hash: str, result: StoredResult, ttl: timedelta | None
+    ) -> ToolEffect:
         with self._lock:
             row = self._get(effect_id)
             if row is not None and not self._has_expired(row):
-                if row.state != "succeeded":
-                    raise in_the_way(self._entry(effect_id, row))
-                if not is_same_tool(row.tool_name, tool_name):
-                    raise of_another_tool(self._entry(effect_id, row), tool_name)
-            row = _Row(tool_name, digest, "started", self._next_token(), self._clock.time(), 0.0)
+                check_recordable(self._entry(effect_id, row), tool_name)
+            row = _Row(tool_name, params_hash, "started", self._next_token(), self._clock.time(), 0.0)
             self._put(effect_id, row)
-            return self._succeed(effect_id, row, stored, ttl)
+            return self._succeed(effect_id, row, result, ttl)
 
     def invalidate(self, idempotency_key: str, session_id: str | None = None) -> bool:
         """As `Ledger.invalidate`."""
         with self._lock:
-            return self._drop(self._matching(storable(idempotency_key), session_id)) > 0
+            return self._drop(self._matching(storable_key(idempotency_key), session_id)) > 0
 
     def invalidate_by_tool(self, tool_name: str) -> int:
         """As `Ledger.invalidate_by_tool`."""
@@ -220,7 +194,7 @@ class EffectLedger:
             return self._drop(self._all(), self._has_expired)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     # Below, the lock is held.
 
@@ -234,7 +208,7 @@ class EffectLedger:
 
     def _succeed(self, effect_id: EffectId, row: _Row, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
         now = self._clock.now()
-        ttl = lasting(ttl)
+        ttl = effective_ttl(ttl)
         expires = None if ttl is None else now + ttl
         row.state, row.why = "succeeded", ""
         row.expires = None if expires is None else expires.timestamp()
@@ -269,7 +243,7 @@ class EffectLedger:
         return row.expires is not None and row.expires <= self._clock.time()
 
     def _drop(self, among: list[tuple[EffectId, _Row]], chosen: Callable[[_Row], bool] = lambda _: True) -> int:
-        """Remove successes alone, whatever is chosen."""
+        """Remove the chosen rows; only successes are ever removed."""
         dropped = [effect_id for effect_id, row in among if row.state == "succeeded" and chosen(row)]
         for effect_id in dropped:
             self._remove(effect_id)
@@ -287,7 +261,7 @@ class EffectLedger:
 class _Row:
     tool_name: str
     params_hash: str
-    state: State
+    state: EffectState
     token: int
     started: float
     lease_until: float
@@ -297,10 +271,10 @@ class _Row:
     replay: Replay | None = None
 
 
-# The ledger of those who gave none.
+# The ledger of runs that were given none.
 
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _lock = Lock()
 _ledgers: WeakTable[Session, EffectLedger] = WeakTable()

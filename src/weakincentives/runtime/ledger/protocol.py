@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ...errors import LeaseLostError, LedgerError
+from ...prompt.idempotency import params_hash
 from ...results import ToolResult
-from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect
+from .effects import EffectId, EffectState, LedgerEntry, StoredResult, ToolEffect, storable_key, store_result
 
-# What a claim may find, and the one rule that all ledgers judge by.
+# What a claim may find, and the one rule by which all ledgers decide it.
 
 
 class Claimed(NamedTuple):
@@ -31,35 +33,36 @@ class Conflict(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Somebody else is at it; at the latest when the lease runs out something changes."""
+    """Another caller holds the claim; at the latest when its lease runs out something changes."""
 
     lease_left: float
 
 
-class Doubt(NamedTuple):
-    """Whether it happened is not known."""
+class UnknownOutcome(NamedTuple):
+    """The outcome is unknown: the call may have happened or not."""
 
     entry: LedgerEntry
 
 
-Claim = Claimed | Replay | Conflict | Busy | Doubt
+Claim = Claimed | Replay | Conflict | Busy | UnknownOutcome
 
-Verdict = Literal["run", "replay", "conflict", "busy", "doubt", "abandoned"]
+ClaimKind = Literal["run", "replay", "conflict", "busy", "unknown", "abandoned"]
+"""run: the call may be claimed; abandoned: the row has to be marked unknown first; others are answers to a claim."""
 
 ABANDONED = "the process that ran it ended or was paused for longer than its lease"
 
 
 def is_same_tool(of_row: str, tool_name: str) -> bool:
-    """Whether a row is the tool's; one without a name, recorded by hand, is any tool's."""
+    """Whether a row belongs to the tool; a row without a name, recorded by hand, belongs to every tool."""
     return of_row in ("", tool_name)
 
 
-def judge(state: State, expired: bool, same_call: bool, lease_left: float) -> Verdict:
-    """What a row means for a new claim. `expired` is the effect's, `lease_left` the running call's.
+def claim_from_row(state: EffectState, expired: bool, same_call: bool, lease_left: float) -> ClaimKind:
+    """Which claim a row gives. `expired` is the effect's, `lease_left` the running call's.
 
     `same_call`: it is the same tool and, where that matters, it has the same params.
 
-    Only a remembered success can expire: what is started or unknown stays until somebody says how it ended.
+    Only a remembered success can expire: what is started or unknown stays until it is said how it ended.
     """
     if state == "succeeded" and expired:
         return "run"
@@ -69,7 +72,7 @@ def judge(state: State, expired: bool, same_call: bool, lease_left: float) -> Ve
         return "replay"
     if state == "started":
         return "busy" if lease_left > 0 else "abandoned"
-    return "doubt"
+    return "unknown"
 
 
 DEFAULT_TTL = timedelta(hours=24)
@@ -79,7 +82,7 @@ DEFAULT_TTL = timedelta(hours=24)
 class Ledger(Protocol):
     """Remembers which effects happened, so that none happens twice. Safe to use from any thread.
 
-    A call is claimed before its handler runs and ended after it, by whoever holds the row's newest token:
+    A call is claimed before its handler runs and ended after it, by the holder of the row's newest token:
 
         nothing --claim--> started --finish--> succeeded --expiry--> nothing
                               |--forget--> nothing
@@ -98,24 +101,24 @@ class Ledger(Protocol):
     def former_keys(self) -> bool:
         """Whether it may hold rows of an earlier release, whose keys were made of serialised params.
 
-        Then calls are looked up under such keys too. A ledger that has not outlived a release says False.
+        Then calls are looked up under such keys too. False for a ledger that was created by this release.
         """
         ...
 
     # The life of one call, used by the engine.
 
     def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
-        """Take the call for `lease` seconds, or say why not.
+        """Claim the call for `lease` seconds, or return why it cannot be claimed.
 
         A started row whose lease has run out becomes unknown. A row of another tool is a `Conflict` (one without a
-        name is any tool's), with `strict_params` one with other params as well.
+        name belongs to every tool), with `strict_params` one with other params as well.
         """
         ...
 
     def take_over(self, effect_id: EffectId, token: int, lease: float) -> int | None:
-        """Take a call that is in doubt, to find out or to try again: a new token, so that the old one is worthless.
+        """Take a call that is in doubt, to find out or to try again: a new token, which revokes the old one.
 
-        None when it is no longer in doubt under that token: somebody else was faster.
+        None when it is no longer in doubt under that token: another caller was faster.
         """
         ...
 
@@ -126,8 +129,8 @@ class Ledger(Protocol):
     def finish(self, effect_id: EffectId, token: int, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
         """Record that it happened; `LeaseLostError` unless the row is still this token's.
 
-        A row that fell into doubt meanwhile is, as long as nobody took it over: its holder knows better. Finishing
-        twice with one token is the same as once.
+        A row that became unknown meanwhile still is, as long as it was not taken over: its holder knows the outcome.
+        Finishing twice with one token is the same as once.
         """
         ...
 
@@ -150,7 +153,7 @@ class Ledger(Protocol):
 
     # For operators.
 
-    def entries(self, state: State | None = None) -> list[LedgerEntry]:
+    def entries(self, state: EffectState | None = None) -> list[LedgerEntry]:
         """All rows, oldest first."""
         ...
 
@@ -209,8 +212,50 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of files and connections; closing twice does nothing."""
+        """Release files and connections; closing twice does nothing."""
         ...
+
+
+class BaseLedger(ABC):
+    """What all ledgers do alike: what comes from users becomes text before anything is locked."""
+
+    def record(
+        self,
+        *,
+        idempotency_key: str,
+        tool_name: str,
+        params: object,
+        result: ToolResult[Any],
+        ttl: timedelta | None = DEFAULT_TTL,
+        session_id: str = "",
+    ) -> ToolEffect | None:
+        """As `Ledger.record`."""
+        if not result.success:
+            return None
+        effect_id = EffectId(storable_key(idempotency_key), session_id)
+        return self._record(effect_id, tool_name, params_hash(params), store_result(result, None), ttl)
+
+    def resolve(
+        self,
+        effect_id: EffectId,
+        result: ToolResult[Any] | None,
+        *,
+        ttl: timedelta | None = DEFAULT_TTL,
+        force: bool = False,
+    ) -> bool:
+        """As `Ledger.resolve`."""
+        stored = None if result is None else store_result(result, None)
+        return self._resolve(effect_id, stored, ttl, force=force)
+
+    @abstractmethod
+    def _record(
+        self, effect_id: EffectId, tool_name: str, params_hash: str, result: StoredResult, ttl: timedelta | None
+    ) -> ToolEffect: ...
+
+    @abstractmethod
+    def _resolve(
+        self, effect_id: EffectId, result: StoredResult | None, ttl: timedelta | None, *, force: bool
+    ) -> bool: ...
 
 
 # The errors that all ledgers raise alike.
@@ -219,8 +264,8 @@ class Ledger(Protocol):
 def lease_lost(effect_id: EffectId) -> LeaseLostError:
     """For a token that is not the row's any more."""
     return LeaseLostError(
-        f"The call {effect_id.text} is somebody else's now: its lease ran out and it was taken over or settled. "
-        "Call context.beat() more often, or give the tool a longer IdempotencyConfig(lease=...)."
+        f"The call {effect_id.text} belongs to another process now: its lease ran out, and it was taken over or "
+        "settled. Call context.beat() more often, or give the tool a longer IdempotencyConfig(lease=...)."
     )
 
 
@@ -232,16 +277,14 @@ def still_running(entry: LedgerEntry) -> LedgerError:
     )
 
 
-def in_the_way(entry: LedgerEntry) -> LedgerError:
-    """For recording over a call that has not ended."""
-    return LedgerError(
-        f"The call {entry.id.text} is {entry.state}, so nothing can be recorded for it. Settle it with resolve()."
-    )
-
-
-def of_another_tool(entry: LedgerEntry, tool_name: str) -> LedgerError:
-    """For recording over the effect of another tool."""
-    return LedgerError(
-        f"The call {entry.id.text} is recorded for the tool {entry.tool_name}, so it cannot be recorded for "
-        f"{tool_name}. Use another key, or invalidate() the first one."
-    )
+def check_recordable(entry: LedgerEntry, tool_name: str) -> None:
+    """`LedgerError` when nothing may be recorded over this: a call that has not ended, the effect of another tool."""
+    if entry.state != "succeeded":
+        raise LedgerError(
+            f"The call {entry.id.text} is {entry.state}, so nothing can be recorded for it. Settle it with resolve()."
+        )
+    if not is_same_tool(entry.tool_name, tool_name):
+        raise LedgerError(
+            f"The call {entry.id.text} is recorded for the tool {entry.tool_name}, so it cannot be recorded for "
+            f"{tool_name}. Use another key, or invalidate() the first one."
+        )

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect
-from .protocol import Busy, Claim, Conflict, Doubt, Replay, Verdict, is_same_tool, judge
+from .effects import EffectId, EffectState, LedgerEntry, StoredResult, ToolEffect
+from .protocol import Busy, Claim, ClaimKind, Conflict, Replay, UnknownOutcome, claim_from_row, is_same_tool
 
 SCHEMA_VERSION = 2
 """2 added key_form. It has no default, so that a process of the release before, which may still have the table open,
@@ -39,8 +39,8 @@ CREATE TABLE wink_effects (
     PRIMARY KEY (key, session_id)
 )"""
 
-FORMER_ROWS = "CREATE INDEX wink_former_rows ON wink_effects (key) WHERE key_form = 1"
-"""So that it is found at once whether there are any; new rows are not in it."""
+FORMER_ROWS_INDEX = "CREATE INDEX wink_former_rows ON wink_effects (key) WHERE key_form = 1"
+"""Makes it fast to find out whether there are rows of version 1; new rows are not in it."""
 
 COLUMNS = (
     "key, session_id, tool_name, params_hash, state, token, claim_id, started_at, why, message, value, value_type, "
@@ -49,13 +49,13 @@ COLUMNS = (
 
 
 class Row(NamedTuple):
-    """`COLUMNS`, how much is left of the lease, and what time it is."""
+    """`COLUMNS`, the seconds left of the lease, and the current time."""
 
     key: str
     session_id: str
     tool_name: str
     params_hash: str
-    state: State
+    state: EffectState
     token: int
     claim_id: str
     started_at: float
@@ -77,10 +77,10 @@ class Row(NamedTuple):
         """Whether it is a success that is not remembered any more."""
         return self.expires_at is not None and self.expires_at <= self.now
 
-    def verdict(self, tool_name: str, params_hash: str, strict_params: bool) -> Verdict:
-        """What it means for a new claim."""
+    def claim_kind(self, tool_name: str, params_hash: str, strict_params: bool) -> ClaimKind:
+        """Which claim it gives."""
         same_params = not strict_params or self.params_hash == params_hash
-        return judge(
+        return claim_from_row(
             self.state,
             expired=self.expired,
             same_call=same_params and is_same_tool(self.tool_name, tool_name),
@@ -108,17 +108,14 @@ class Row(NamedTuple):
             stored,
         )  # fmt: skip
 
-    def answer(self, verdict: Verdict) -> Claim:
-        """What a claim is told that may not run."""
-        if verdict == "replay":
+    def claim(self, kind: ClaimKind) -> Claim:
+        """The answer to a claim that may not run."""
+        if kind == "replay":
             return Replay(self.effect())
-        if verdict == "busy":
+        if kind == "busy":
             return Busy(self.lease_left)
-        return Conflict(self.entry()) if verdict == "conflict" else Doubt(self.entry())
+        return Conflict(self.entry()) if kind == "conflict" else UnknownOutcome(self.entry())
 
 
 def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-__all__ = ["COLUMNS", "FORMER_ROWS", "SCHEMA_VERSION", "TABLE", "Row"]

@@ -4,26 +4,14 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, Self, TypeVar, cast
 from uuid import uuid4
 
-from ...prompt.idempotency import params_hash as hash_of
-from ...results import ToolResult
-from .effects import EffectId, LedgerEntry, State, StoredResult, ToolEffect, lasting, pack, storable
-from .protocol import (
-    ABANDONED,
-    DEFAULT_TTL,
-    Claim,
-    Claimed,
-    in_the_way,
-    is_same_tool,
-    lease_lost,
-    of_another_tool,
-    still_running,
-)
+from .effects import EffectId, EffectState, LedgerEntry, StoredResult, ToolEffect, effective_ttl, storable_key
+from .protocol import ABANDONED, BaseLedger, Claim, Claimed, check_recordable, lease_lost, still_running
 from .rows import COLUMNS, Row
 
 T = TypeVar("T")
@@ -41,7 +29,7 @@ _NO_RESULT = {
 }  # fmt: skip
 
 
-class Work(Protocol):
+class SqlTransaction(Protocol):
     """One transaction under way. In statements `:name` is a value, `{now}` and the like are the dialect's."""
 
     def rows(self, statement: str, **values: object) -> Sequence[Sequence[Any]]:
@@ -57,7 +45,7 @@ class Work(Protocol):
         ...
 
 
-class SqlLedger(ABC):
+class SqlLedger(BaseLedger):
     """The operations of a `Ledger` on a database; subclasses know how to reach it and how transactions are tried."""
 
     blocks = True
@@ -66,17 +54,17 @@ class SqlLedger(ABC):
     def _look_for_former_rows(self) -> None:
         """Set `former_keys`, once, when the table has been made or upgraded: such rows can only become fewer."""
         statement = "SELECT 1 FROM wink_effects WHERE key_form = 1 LIMIT 1"
-        self.former_keys = bool(self._read(lambda work: work.rows(statement)))
+        self.former_keys: bool = bool(self._read(lambda transaction: transaction.rows(statement)))
 
     @abstractmethod
-    def _read(self, work: Callable[[Work], T]) -> T:
+    def _read(self, run: Callable[[SqlTransaction], T]) -> T:
         """Run queries, again if need be; `LedgerError` when the database cannot be read."""
 
     @abstractmethod
-    def _write(self, work: Callable[[Work], T]) -> T:
+    def _write(self, run: Callable[[SqlTransaction], T]) -> T:
         """Run one transaction that is on disk when this returns, again if need be; `LedgerError` when it cannot be.
 
-        `work` may run several times, so it must end the same when an earlier try went through unnoticed.
+        `run` may be called several times, so it must end the same when an earlier try went through unnoticed.
         """
 
     @abstractmethod
@@ -91,36 +79,36 @@ class SqlLedger(ABC):
 
     def claim(self, effect_id: EffectId, tool_name: str, params_hash: str, lease: float, strict_params: bool) -> Claim:
         """As `Ledger.claim`."""
-        known = self._read(lambda work: _row(work, effect_id))
+        known = self._read(lambda transaction: _row(transaction, effect_id))
         if known is not None:  # most of what is known needs no transaction
-            verdict = known.verdict(tool_name, params_hash, strict_params)
-            if verdict not in {"run", "abandoned"}:
-                return known.answer(verdict)
+            kind = known.claim_kind(tool_name, params_hash, strict_params)
+            if kind not in {"run", "abandoned"}:
+                return known.claim(kind)
         fresh = {
             **effect_id._asdict(), **_NO_RESULT, "tool_name": tool_name, "params_hash": params_hash, "lease": lease,
             "claim_id": os.urandom(12).hex(),
         }  # fmt: skip
-        return self._write(lambda work: _claim(work, effect_id, fresh, strict_params))
+        return self._write(lambda transaction: _claim(transaction, effect_id, fresh, strict_params))
 
     def take_over(self, effect_id: EffectId, token: int, lease: float) -> int | None:
         """As `Ledger.take_over`."""
         claim_id = os.urandom(12).hex()
 
-        def work(work: Work) -> int | None:
-            row = _row(work, effect_id, lock=True)
+        def run(transaction: SqlTransaction) -> int | None:
+            row = _row(transaction, effect_id, lock=True)
             if row is not None and row.claim_id == claim_id:
                 return row.token
             if row is None or row.token != token or row.state != "unknown":
                 return None
-            taken = work.next_token()
-            work.change(
+            taken = transaction.next_token()
+            transaction.change(
                 "UPDATE wink_effects SET state = 'started', token = :token, claim_id = :claim_id, why = '', "
                 f"started_at = {{now}}, lease_until = {{lease_end}}, lease_clock = {{lease_clock}} WHERE {_THIS}",
                 **effect_id._asdict(), token=taken, claim_id=claim_id, lease=lease,
             )  # fmt: skip
             return taken
 
-        return self._write(work)
+        return self._write(run)
 
     def extend(self, effect_id: EffectId, token: int, lease: float) -> None:
         """As `Ledger.extend`."""
@@ -128,7 +116,7 @@ class SqlLedger(ABC):
             "UPDATE wink_effects SET lease_until = {lease_end}, lease_clock = {lease_clock} "
             f"WHERE {_THIS} AND token = :token AND state = 'started'"
         )
-        if not self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token, lease=lease)):
+        if not self._change(statement, **effect_id._asdict(), token=token, lease=lease):
             raise lease_lost(effect_id)
 
     def finish(self, effect_id: EffectId, token: int, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
@@ -137,12 +125,12 @@ class SqlLedger(ABC):
             f"UPDATE wink_effects SET {_RESULT} WHERE {_THIS} AND token = :token AND state IN ('started', 'unknown')"
         )
 
-        def work(work: Work) -> ToolEffect | None:
-            work.change(statement, **effect_id._asdict(), **_values(result, ttl), token=token)
-            row = _row(work, effect_id)
+        def run(transaction: SqlTransaction) -> ToolEffect | None:
+            transaction.change(statement, **effect_id._asdict(), **_values(result, ttl), token=token)
+            row = _row(transaction, effect_id)
             return row.effect() if row is not None and row.token == token and row.state == "succeeded" else None
 
-        effect = self._write(work)
+        effect = self._write(run)
         if effect is None:
             raise lease_lost(effect_id)
         return effect
@@ -150,7 +138,7 @@ class SqlLedger(ABC):
     def forget(self, effect_id: EffectId, token: int) -> bool:
         """As `Ledger.forget`."""
         statement = f"DELETE FROM wink_effects WHERE {_THIS} AND token = :token AND state <> 'succeeded'"
-        return self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token)) > 0
+        return self._change(statement, **effect_id._asdict(), token=token) > 0
 
     def doubt(self, effect_id: EffectId, token: int, why: str) -> bool:
         """As `Ledger.doubt`."""
@@ -158,50 +146,41 @@ class SqlLedger(ABC):
             f"UPDATE wink_effects SET state = 'unknown', why = :why WHERE {_THIS} AND token = :token "
             "AND state <> 'succeeded'"
         )
-        return self._write(lambda work: work.change(statement, **effect_id._asdict(), token=token, why=why)) > 0
+        return self._change(statement, **effect_id._asdict(), token=token, why=why) > 0
 
     def find(self, effect_id: EffectId) -> LedgerEntry | None:
         """As `Ledger.find`."""
-        row = self._read(lambda work: _row(work, effect_id))
+        row = self._read(lambda transaction: _row(transaction, effect_id))
         return None if row is None or row.expired else row.entry()
 
-    def entries(self, state: State | None = None) -> list[LedgerEntry]:
+    def entries(self, state: EffectState | None = None) -> list[LedgerEntry]:
         """As `Ledger.entries`."""
         statement = f"{_SELECT} WHERE CAST(:state AS TEXT) IS NULL OR state = :state ORDER BY started_at, token"
-        return [Row(*row).entry() for row in self._read(lambda work: work.rows(statement, state=state))]
+        return [Row(*row).entry() for row in self._read(lambda transaction: transaction.rows(statement, state=state))]
 
-    def resolve(
-        self,
-        effect_id: EffectId,
-        result: ToolResult[Any] | None,
-        *,
-        ttl: timedelta | None = DEFAULT_TTL,
-        force: bool = False,
-    ) -> bool:
-        """As `Ledger.resolve`."""
-
-        def work(work: Work) -> bool:
-            row = _row(work, effect_id, lock=True)
+    def _resolve(self, effect_id: EffectId, result: StoredResult | None, ttl: timedelta | None, *, force: bool) -> bool:
+        def run(transaction: SqlTransaction) -> bool:
+            row = _row(transaction, effect_id, lock=True)
             if row is None or row.state == "succeeded":
                 return False
             if row.state == "started" and row.lease_left > 0 and not force:
                 raise still_running(row.entry())
             if result is None:
-                work.change(f"DELETE FROM wink_effects WHERE {_THIS}", **effect_id._asdict())
+                transaction.change(f"DELETE FROM wink_effects WHERE {_THIS}", **effect_id._asdict())
             else:
-                work.change(
+                transaction.change(
                     f"UPDATE wink_effects SET token = :token, {_RESULT} WHERE {_THIS}",
-                    **effect_id._asdict(), **_values(pack(result, None), ttl), token=work.next_token(),
+                    **effect_id._asdict(), **_values(result, ttl), token=transaction.next_token(),
                 )  # fmt: skip
             return True
 
-        return self._write(work)
+        return self._write(run)
 
     def lookup(self, idempotency_key: str, session_id: str | None = None) -> ToolEffect | None:
         """As `Ledger.lookup`; an expired one is removed."""
-        key = storable(idempotency_key)
+        key = storable_key(idempotency_key)
         statement = f"{_SELECT} WHERE {_REMEMBERED} ORDER BY created_at DESC LIMIT 1"
-        rows = self._read(lambda work: work.rows(statement, key=key, session_id=session_id))
+        rows = self._read(lambda transaction: transaction.rows(statement, key=key, session_id=session_id))
         if not rows:
             return None
         row = Row(*rows[0])
@@ -210,45 +189,31 @@ class SqlLedger(ABC):
             return None
         return row.effect()
 
-    def record(
-        self,
-        *,
-        idempotency_key: str,
-        tool_name: str,
-        params: object,
-        result: ToolResult[Any],
-        ttl: timedelta | None = DEFAULT_TTL,
-        session_id: str = "",
-    ) -> ToolEffect | None:
-        """As `Ledger.record`."""
-        if not result.success:
-            return None
-        effect_id = EffectId(storable(idempotency_key), session_id)
-        values = _values(pack(result, None), ttl)
+    def _record(
+        self, effect_id: EffectId, tool_name: str, params_hash: str, result: StoredResult, ttl: timedelta | None
+    ) -> ToolEffect:
+        values = _values(result, ttl)
         fresh = {
-            **effect_id._asdict(), **_NO_RESULT, "tool_name": tool_name, "params_hash": hash_of(params), "lease": 0.0,
+            **effect_id._asdict(), **_NO_RESULT, "tool_name": tool_name, "params_hash": params_hash, "lease": 0.0,
             "claim_id": os.urandom(12).hex(),
         }  # fmt: skip
 
-        def work(work: Work) -> ToolEffect:
-            row = _row(work, effect_id, lock=True)
+        def run(transaction: SqlTransaction) -> ToolEffect:
+            row = _row(transaction, effect_id, lock=True)
             if row is not None and not row.expired:
-                if row.state != "succeeded":
-                    raise in_the_way(row.entry())
-                if not is_same_tool(row.tool_name, tool_name):
-                    raise of_another_tool(row.entry(), tool_name)
-            token = _start(work, fresh, replaces=row)
-            work.change(
+                check_recordable(row.entry(), tool_name)
+            token = _start(transaction, fresh, replaces=row)
+            transaction.change(
                 f"UPDATE wink_effects SET {_RESULT} WHERE {_THIS} AND token = :token",
                 **effect_id._asdict(), **values, token=token,
             )  # fmt: skip
-            return cast(Row, _row(work, effect_id)).effect()
+            return cast(Row, _row(transaction, effect_id)).effect()
 
-        return self._write(work)
+        return self._write(run)
 
     def invalidate(self, idempotency_key: str, session_id: str | None = None) -> bool:
         """As `Ledger.invalidate`."""
-        return self._delete(_REMEMBERED, key=storable(idempotency_key), session_id=session_id) > 0
+        return self._delete(_REMEMBERED, key=storable_key(idempotency_key), session_id=session_id) > 0
 
     def invalidate_by_tool(self, tool_name: str) -> int:
         """As `Ledger.invalidate_by_tool`."""
@@ -263,46 +228,49 @@ class SqlLedger(ABC):
         return self._delete(f"state = 'succeeded' AND NOT {_CURRENT}")
 
     def _delete(self, which: str, **values: object) -> int:
-        statement = f"DELETE FROM wink_effects WHERE {which}"
-        return self._write(lambda work: work.change(statement, **values))
+        return self._change(f"DELETE FROM wink_effects WHERE {which}", **values)
+
+    def _change(self, statement: str, **values: object) -> int:
+        """One change in a transaction of its own; how many rows it touched."""
+        return self._write(lambda transaction: transaction.change(statement, **values))
 
 
 _REMEMBERED = "state = 'succeeded' AND key = :key AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)"
 
 
-def _row(work: Work, effect_id: EffectId, *, lock: bool = False) -> Row | None:
+def _row(transaction: SqlTransaction, effect_id: EffectId, *, lock: bool = False) -> Row | None:
     """The row as it is; with `lock`, as it stays until the transaction ends."""
-    rows = work.rows(f"{_SELECT} WHERE {_THIS}{'{for_update}' if lock else ''}", **effect_id._asdict())
+    rows = transaction.rows(f"{_SELECT} WHERE {_THIS}{'{for_update}' if lock else ''}", **effect_id._asdict())
     return Row(*rows[0]) if rows else None
 
 
-def _claim(work: Work, effect_id: EffectId, fresh: Mapping[str, object], strict_params: bool) -> Claim:
+def _claim(transaction: SqlTransaction, effect_id: EffectId, fresh: Mapping[str, object], strict_params: bool) -> Claim:
     while True:
-        row = _row(work, effect_id, lock=True)
+        row = _row(transaction, effect_id, lock=True)
         if row is not None:
             if row.claim_id == fresh["claim_id"]:  # an earlier try went through, but its answer was lost
                 return Claimed(row.token)
             tool_name, params_hash = cast(str, fresh["tool_name"]), cast(str, fresh["params_hash"])
-            verdict = row.verdict(tool_name, params_hash, strict_params)
-            if verdict == "abandoned":
-                work.change(
+            kind = row.claim_kind(tool_name, params_hash, strict_params)
+            if kind == "abandoned":
+                transaction.change(
                     f"UPDATE wink_effects SET state = 'unknown', why = :why WHERE {_THIS}",
                     **effect_id._asdict(), why=ABANDONED,
                 )  # fmt: skip
                 row = row._replace(state="unknown", why=ABANDONED)
-            if verdict != "run":
-                return row.answer(verdict)
-        token = _start(work, fresh, replaces=row)
+            if kind != "run":
+                return row.claim(kind)
+        token = _start(transaction, fresh, replaces=row)
         if token:
             return Claimed(token)
 
 
-def _start(work: Work, fresh: Mapping[str, object], *, replaces: Row | None) -> int:
+def _start(transaction: SqlTransaction, fresh: Mapping[str, object], *, replaces: Row | None) -> int:
     """Write a started row; 0 when another transaction just did."""
     if replaces is not None:
-        work.change(f"DELETE FROM wink_effects WHERE {_THIS}", key=replaces.key, session_id=replaces.session_id)
-    token = work.next_token()
-    written = work.change(
+        transaction.change(f"DELETE FROM wink_effects WHERE {_THIS}", key=replaces.key, session_id=replaces.session_id)
+    token = transaction.next_token()
+    written = transaction.change(
         f"INSERT INTO wink_effects ({COLUMNS}, lease_until, lease_clock, key_form) VALUES (:key, :session_id, "
         ":tool_name, :params_hash, 'started', :token, :claim_id, {now}, '', :message, :value, :value_type, "
         ":value_patches, :problem, :excluded, NULL, NULL, :effect_id, {lease_end}, {lease_clock}, 2) "
@@ -313,13 +281,10 @@ def _start(work: Work, fresh: Mapping[str, object], *, replaces: Row | None) -> 
 
 
 def _values(result: StoredResult, ttl: timedelta | None) -> dict[str, object]:
-    ttl = lasting(ttl)
+    ttl = effective_ttl(ttl)
     return {
         **result._asdict(),
         "excluded": int(result.excluded),
         "ttl": None if ttl is None else ttl.total_seconds(),
         "effect_id": str(uuid4()),
     }
-
-
-__all__ = ["SqlLedger", "Work"]

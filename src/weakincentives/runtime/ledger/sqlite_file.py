@@ -1,4 +1,4 @@
-"""Opening a ledger's file: making it, or refusing what is none, before anything depends on it."""
+"""Opening the file of a ledger, or of a store that keeps one: create it, or refuse a file of another kind."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import final
 from weakref import ref
 
-from ...errors import LedgerError
+from ...errors import LedgerError, WinkError
 from ...private_files import ensure_private
-from .rows import COLUMNS, FORMER_ROWS, SCHEMA_VERSION, TABLE
+from .rows import COLUMNS, FORMER_ROWS_INDEX, SCHEMA_VERSION, TABLE
 
 _log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x57494E4B
-"""WINK in the file's header, so that no other database is taken for a ledger."""
+"""`WINK` in the header of the file, to tell ledgers from other databases."""
 
 
 def _boot() -> str:
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    with suppress(OSError, AttributeError):  # a Mac
+    with suppress(OSError, AttributeError):  # macOS
         ask = ctypes.CDLL(None).sysctlbyname
         answer, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
         if ask(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, ctypes.c_size_t(0)) == 0 and answer.value:
@@ -65,35 +66,69 @@ _FUSE_NETWORK = ("sshfs", "s3fs", "rclone", "gluster", "gcsfuse", "goofys", "blo
 
 
 class NotALedgerError(LedgerError):
-    """The file is there, and holds something else."""
+    """The file exists, and is not a ledger."""
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """A connection to the ledger at `path`, made if there is none.
+@final
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """What a program uses a file for; whatever that is, the file holds the tables of a ledger too.
 
-    `LedgerError` when it is no ledger or in no place for one; `sqlite3.Error` as it comes, to be tried again or
-    explained.
+    Attributes:
+        noun: what the file is called in messages.
+        kind: the same, for a file that is not one.
+        holds: what other users must not read.
+        loss: what goes wrong without the file.
+        server: the class to use for several machines.
+        error: what is raised when the file cannot be used, and `not_one` when it is a file of another kind.
+        durable: whether a commit waits for the disk, so that it survives a power cut.
+    """
+
+    noun: str
+    kind: str
+    holds: str
+    loss: str
+    server: str
+    error: type[WinkError]
+    not_one: type[WinkError]
+    durable: bool = True
+
+
+LEDGER_FILE = FileUse(
+    "ledger", "an effect ledger", "arguments and results of calls", "effects would be repeated",
+    "PostgresEffectLedger", LedgerError, NotALedgerError,
+)  # fmt: skip
+
+
+def connect(path: Path, use: FileUse = LEDGER_FILE) -> sqlite3.Connection:
+    """A connection to the file at `path`, which is created if it is missing.
+
+    The error that `use` names when it is of another kind, or cannot be there; `sqlite3.Error` is left to the caller, to
+    be retried or explained by `error_from_sqlite`.
     """
     if not path.parent.is_dir():
-        raise LedgerError(f"The ledger cannot be made: there is no directory {path.parent}. Make it first.")
+        raise use.error(f"The {use.noun} cannot be made: there is no directory {path.parent}. Make it first.")
     network = network_filesystem(path.parent)
     if network is not None:
-        raise LedgerError(
-            f"The ledger {path} would be on a network filesystem ({network}), where SQLite's locks do not hold. "
-            "Put it on a local disk, or use PostgresEffectLedger for several machines."
+        raise use.error(
+            f"The {use.noun} {path} would be on a network filesystem ({network}), where SQLite's locks do not hold. "
+            f"Put it on a local disk, or use {use.server} for several machines."
         )
-    with suppress(OSError):  # what is in the way SQLite meets as well, and its error is explained
+    with suppress(OSError):  # SQLite fails for the same reason, and its error is explained
         ensure_private(path)
-    _report_open_to_others(path)
+    _report_open_to_others(path, use)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
-        _check(connection, path)
-        _set_wal(connection, path)
-        connection.execute("PRAGMA synchronous = FULL")  # less may lose a claim in a power cut, and repeat its effect
-        connection.execute("PRAGMA fullfsync = ON")  # on a Mac the drive is waited for; elsewhere it does nothing
+        _check(connection, path, use)
+        _set_wal(connection, path, use)
+        if use.durable:  # less may lose a claim in a power cut, and repeat its effect
+            connection.execute("PRAGMA synchronous = FULL")
+        else:
+            connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: flush the cache of the drive too; no effect elsewhere
         connection.execute("PRAGMA trusted_schema = OFF")
         if connection.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
-            _make(connection)
+            _create_tables(connection)
     except BaseException:
         connection.close()
         raise
@@ -103,8 +138,8 @@ def opened(path: Path) -> sqlite3.Connection:
 _reported: set[Path] = set()
 
 
-def _report_open_to_others(path: Path) -> None:
-    """Log once in a process that others can get at a ledger that was there; its rights are its owner's to change."""
+def _report_open_to_others(path: Path, use: FileUse) -> None:
+    """Log once per process that other users can read or write an existing file; its mode is left to its owner."""
     if path in _reported:
         return
     for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
@@ -113,18 +148,20 @@ def _report_open_to_others(path: Path) -> None:
             if mode & 0o077:
                 _reported.add(path)
                 _log.warning(
-                    "Other users may get at the ledger's file %s (mode %04o), which holds arguments and results of "
-                    "calls. Unless that is wanted, run: chmod 600 %s*",
+                    "Other users may get at the %s's file %s (mode %04o), which holds %s. Unless that is wanted, run: "
+                    "chmod 600 %s*",
+                    use.noun,
                     name,
                     mode,
+                    use.holds,
                     path,
                 )
                 return
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a database of others, and a ledger of the future."""
-    connection.execute("BEGIN")  # one moment: another process may be making it just now
+def _check(connection: sqlite3.Connection, path: Path, use: FileUse) -> None:
+    """Refuse a database of another kind, and one of a newer version."""
+    connection.execute("BEGIN")  # read all three at once: another process may be creating the ledger
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -134,20 +171,21 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     if application == 0 and version == 0 and tables == 0:
         return
     if application != APPLICATION_ID:
-        raise NotALedgerError(f"{path} is a SQLite database, but not an effect ledger. Choose another file.")
+        raise use.not_one(f"{path} is a SQLite database, but not {use.kind}. Choose another file.")
     if version > SCHEMA_VERSION:
-        raise LedgerError(
-            f"The ledger {path} has version {version}, but this WINK knows versions up to {SCHEMA_VERSION}. Update it."
+        raise use.error(
+            f"The {use.noun} {path} has version {version}, but this WINK knows versions up to {SCHEMA_VERSION}. "
+            "Update it."
         )
 
 
-def _set_wal(connection: sqlite3.Connection, path: Path) -> None:
+def _set_wal(connection: sqlite3.Connection, path: Path, use: FileUse) -> None:
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-        raise LedgerError(f"The ledger {path} is on a filesystem without shared memory. Put it on a local disk.")
+        raise use.error(f"The {use.noun} {path} is on a filesystem without shared memory. Put it on a local disk.")
 
 
-def _make(connection: sqlite3.Connection) -> None:
-    """Make or upgrade the tables, once: of several processes that start together the later ones find them there."""
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Create or upgrade the tables; of several processes that start together, one does it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -155,7 +193,7 @@ def _make(connection: sqlite3.Connection) -> None:
             _upgrade(connection)
         if version == 0:
             connection.execute(f"{TABLE} WITHOUT ROWID")
-            connection.execute(FORMER_ROWS)
+            connection.execute(FORMER_ROWS_INDEX)
             connection.execute("CREATE TABLE wink_tokens (last INTEGER NOT NULL)")
             connection.execute("INSERT INTO wink_tokens VALUES (0)")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -172,7 +210,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     columns = f"{COLUMNS}, lease_until, lease_clock"
     connection.execute("ALTER TABLE wink_effects RENAME TO wink_effects_1")
     connection.execute(f"{TABLE} WITHOUT ROWID")
-    connection.execute(FORMER_ROWS)
+    connection.execute(FORMER_ROWS_INDEX)
     connection.execute(f"INSERT INTO wink_effects ({columns}, key_form) SELECT {columns}, 1 FROM wink_effects_1")  # noqa: S608 - constants
     connection.execute("DROP TABLE wink_effects_1")
 
@@ -187,7 +225,7 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 def network_filesystem(directory: Path) -> str | None:
-    """The name of the network filesystem that a directory is on; None when it is local or cannot be told."""
+    """The name of the network filesystem that a directory is on; None when it is local or unknown."""
     magic = _magic(directory)
     if magic == _FUSE:
         kind = _mounted_as(directory)
@@ -196,7 +234,7 @@ def network_filesystem(directory: Path) -> str | None:
 
 
 def _magic(directory: Path) -> int:
-    """What `statfs` calls the kind of filesystem; 0 where it cannot be asked."""
+    """The type of filesystem according to `statfs`; 0 where it is not available."""
     try:
         statfs = ctypes.CDLL(None, use_errno=True).statfs
     except (OSError, AttributeError):
@@ -219,37 +257,37 @@ def _mounted_as(directory: Path) -> str:
     return found
 
 
-def explained(error: sqlite3.Error, path: Path) -> LedgerError:
-    """What an error of SQLite means for the ledger, and what to do."""
+def error_from_sqlite(error: sqlite3.Error, path: Path, use: FileUse = LEDGER_FILE) -> WinkError:
+    """What an error of SQLite means for the file, and what to do."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    what = f"The {use.noun} {path}"
     if code == sqlite3.SQLITE_NOTADB:
-        return NotALedgerError(f"{path} is not a SQLite database, so not an effect ledger. Choose another file.")
+        return use.not_one(f"{path} is not a SQLite database, so not {use.kind}. Choose another file.")
     if code == sqlite3.SQLITE_CORRUPT:
-        return LedgerError(
-            f"The ledger {path} is damaged ({error}). Restore it from a backup; do not go on without it."
-        )
+        return use.error(f"{what} is damaged ({error}). Restore it from a backup; do not go on without it.")
     if code == sqlite3.SQLITE_FULL:
-        return LedgerError(f"The ledger {path} cannot grow: the disk is full. Make room, then try again.")
+        return use.error(f"{what} cannot grow: the disk is full. Make room, then try again.")
     if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY}:
-        return LedgerError(f"The ledger {path} cannot be opened for writing ({error}). Check the path and its rights.")
-    return LedgerError(f"The ledger {path} cannot be used: {error}.")
+        return use.error(f"{what} cannot be opened for writing ({error}). Check the path and its rights.")
+    return use.error(f"{what} cannot be used: {error}.")
 
 
-# Who waits for a SQLite file, so that whoever just wrote lets others go first.
+# Which processes wait for a SQLite file, so that the last writer lets others go first.
 #
-# A waiting process shares an advisory lock on the file's directory; a writer that could not have that lock for itself
-# knows that somebody is waiting. Nobody ever waits for this lock: it only tells, and the system drops it when a process
-# dies. It is a lock on a byte (`fcntl`), which belongs to the open descriptor: `flock` on the directory is that of a
-# `HostFilesystem` whose root it is. Systems other than Linux have no such locks for directories; there nobody is told.
+# A waiting process takes a shared advisory lock on the file's directory. A writer that sees the lock taken knows that
+# another process waits. No process waits for this lock: it is only a sign, and the system drops it when a process
+# dies. It is a lock on a byte (`fcntl`), which belongs to the open descriptor: `flock` on the directory is used by a
+# `HostFilesystem` whose root it is. Systems other than Linux have no such locks for directories; there writers do not
+# see who waits.
 
 
-_WAY = (0.0006, 0.0012)
-"""Seconds that are given to others; they try several times within that."""
+_YIELD_SECONDS = (0.0006, 0.0012)
+"""Seconds that a writer waits for the others, which try several times within that."""
 
 
 @final
-class Queue:
-    """One process's place; used under the ledger's lock."""
+class WriterQueue:
+    """The place of one process in the queue; used under the ledger's lock."""
 
     __slots__ = ("__weakref__", "_directory", "_fd", "_waiting", "_yield_until")
 
@@ -260,14 +298,14 @@ class Queue:
         self._yield_until = 0.0
 
     def join(self) -> None:
-        """Say that this process waits."""
+        """Show other processes that this one waits."""
         if not self._waiting:
             self._waiting = True
             with suppress(OSError):
                 _lock(self._descriptor(), fcntl.F_RDLCK)
 
     def leave(self) -> None:
-        """Say that it does not wait any more."""
+        """Show that it does not wait any more."""
         if self._waiting:
             self._waiting = False
             with suppress(OSError):
@@ -277,16 +315,16 @@ class Queue:
         """A transaction was committed: find out whether others wait."""
         with suppress(OSError):
             if _is_shared(self._descriptor()):
-                self._yield_until = time.monotonic() + random.uniform(*_WAY)  # noqa: S311 - not for secrets
+                self._yield_until = time.monotonic() + random.uniform(*_YIELD_SECONDS)  # noqa: S311 - not for secrets
 
     def give_way(self) -> None:
-        """Before the next transaction: let those who waited go first."""
+        """Before the next transaction: let the waiting processes go first."""
         left = self._yield_until - time.monotonic()
         if left > 0:
             time.sleep(left)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         fd = self._own()
         if fd is not None and _descriptors.pop(fd, None) is not None:
             with suppress(OSError):
@@ -331,7 +369,7 @@ def _is_shared(fd: int) -> bool:
 
 
 @final
-class _Descriptor(ref[Queue]):
+class _Descriptor(ref[WriterQueue]):
     """Closes a descriptor when its queue goes, in C code: an interrupt in a `__del__` would be lost."""
 
     __slots__ = ("close",)

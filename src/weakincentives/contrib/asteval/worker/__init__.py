@@ -1,6 +1,4 @@
-"""What runs in the worker process of `AstevalBackend`: standard library and asteval only, nothing of WINK's.
+"""What runs in the worker process of `AstevalBackend`, where it is sent as source text.
 
-`main` keeps the worker going, `confine` takes rights away, `language`, `syntax`, `trying` and `files` are what the code
-may do. `frames`
-and `control` are how both sides talk; the host imports these two alone.
+`main` keeps the worker going and gives up rights, `language` is what the code may do.
 """

@@ -8,9 +8,9 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .wire import OwnerGoneError
+from ...code.wire import OwnerGoneError
 
 TICK = 0.1
 """Seconds between two looks at the workspace."""
@@ -18,12 +18,12 @@ TICK = 0.1
 _PR_SET_DUMPABLE = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 _wakeup = (-1, -1)
-_in_charge = False
+_is_init = False
 
 
-def take_charge() -> None:
-    """Become the one who ends everything else; only as process 1 of a container."""
-    global _in_charge, _wakeup
+def become_init() -> None:
+    """Take the role of init: adopt orphans, and end everything else. Only as process 1 of a container."""
+    global _is_init, _wakeup
     if os.getpid() != 1:
         raise RuntimeError("This must be process 1 of a container: it kills all other processes.")
     # Same user as all it runs, so nothing of it may be read or traced.
@@ -33,7 +33,7 @@ def take_charge() -> None:
     _wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, _noted)
     signal.set_wakeup_fd(_wakeup[1], warn_on_full_buffer=False)
-    _in_charge = True
+    _is_init = True
 
 
 def scheduling() -> tuple[object, ...]:
@@ -50,8 +50,8 @@ def end_all(patience: float) -> bool:
 
     Process 1 is the last parent of all: when it has no children, nothing runs.
     """
-    if not _in_charge or os.getpid() != 1:
-        raise RuntimeError("Not in charge.")
+    if not _is_init or os.getpid() != 1:
+        raise RuntimeError("This must run as process 1 of the container's namespace.")
     until = time.monotonic() + patience
     while True:
         try:
@@ -100,14 +100,23 @@ def _first_to_go() -> None:
         pass
 
 
-class Capture:
+class _PipeEnds:
+    """Both ends of a new pipe."""
+
+    def __init__(self) -> None:
+        self.read_end: int
+        self.write_end: int
+        self.read_end, self.write_end = os.pipe2(os.O_CLOEXEC)
+
+
+class Capture(_PipeEnds):
     """The first bytes that come out of a pipe, and how many there were."""
 
     def __init__(self, limit: int) -> None:
-        self.read_end, self.write_end = os.pipe2(os.O_CLOEXEC)
+        super().__init__()
         os.set_blocking(self.read_end, False)
-        self.kept = bytearray()
-        self.count = 0
+        self.kept: bytearray = bytearray()
+        self.count: int = 0
         self._limit = limit
 
     def drain(self) -> bool:
@@ -118,7 +127,7 @@ class Capture:
             return True
 
     def finish(self) -> None:
-        """Take the rest; nobody writes any more, though the other end may be open: in a socket nobody can reach."""
+        """Take the rest. Nothing writes any more, though the other end may be open in a socket out of reach."""
         try:
             while self._take():
                 pass
@@ -140,11 +149,11 @@ class Capture:
         os.close(self.read_end)
 
 
-class Feed:
+class Feed(_PipeEnds):
     """Bytes for a process to read, as fast as it takes them."""
 
     def __init__(self, data: bytes) -> None:
-        self.read_end, self.write_end = os.pipe2(os.O_CLOEXEC)
+        super().__init__()
         os.set_blocking(self.write_end, False)
         self._rest = memoryview(data)
         self._open = True
@@ -250,3 +259,35 @@ def _reaped(child: int) -> int | None:
                 return found
     except ChildProcessError:
         return found
+
+
+# Semaphores, segments and queues of System V belong to no process, so they would outlive a call.
+
+_REMOVE = 0
+"""IPC_RMID."""
+
+
+def remove_ipc() -> bool:
+    """Remove all that there are in here; whether none is left. Nothing else may be running."""
+    found = [(kind, number) for kind in _REMOVERS for number in _numbers(kind)]
+    if not found:
+        return True
+    for kind, number in found:
+        _REMOVERS[kind](_libc, number)
+    return not any(_numbers(kind) for kind in _REMOVERS)
+
+
+_REMOVERS: dict[str, Callable[[Any, int], object]] = {
+    "sem": lambda libc, number: libc.semctl(number, 0, _REMOVE),
+    "shm": lambda libc, number: libc.shmctl(number, _REMOVE, None),
+    "msg": lambda libc, number: libc.msgctl(number, _REMOVE, None),
+}
+
+
+def _numbers(kind: str) -> list[int]:
+    """The number of each object of a kind, from a table whose second column it is."""
+    try:
+        with open(f"/proc/sysvipc/{kind}") as file:
+            return [int(line.split()[1]) for line in file.readlines()[1:]]
+    except FileNotFoundError:  # a kernel without them
+        return []

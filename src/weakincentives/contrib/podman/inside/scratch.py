@@ -8,8 +8,8 @@ import stat
 import time
 from typing import NamedTuple
 
-from .reserved import reserved
-from .wire import packed, unpacked
+from ....filesystem.reserved import reserved
+from ...code.wire import pack_bytes, unpack_bytes
 
 _UNTOUCHED = 0
 """The modification time of a file that may be written and was not."""
@@ -22,7 +22,7 @@ _REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class Bounds(NamedTuple):
     """What the workspace may hold: bytes and files in all; `reserve` bytes of its disk must stay free.
 
-    `readable` is whether a file that its owner may not read could not be put back by the host.
+    `readable` is whether a file that its owner may not read could not be restored by the host.
     """
 
     disk: int
@@ -84,7 +84,7 @@ def _closed(directory: str, error: OSError) -> str:
 
 
 def _lasting(mode: int, bounds: Bounds) -> str | None:
-    """Why something cannot stay: a later call that fails could not put it back."""
+    """Why something cannot stay: a later call that fails could not restore it."""
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISFIFO(mode)):
         return "is a socket or device, which cannot be kept\nPut it in /tmp, or remove it before the command ends."
     if bounds.readable and stat.S_ISREG(mode) and not mode & stat.S_IRUSR:
@@ -130,7 +130,7 @@ def lay_out(directory: str, contents: dict[str, str], writable: list[str]) -> No
         full = os.path.join(directory, path)
         os.makedirs(os.path.dirname(full), exist_ok=True)
         with open(full, "wb") as file:
-            file.write(unpacked(contents.get(path, "")))
+            file.write(unpack_bytes(contents.get(path, "")))
         os.chmod(full, 0o600 if path in writable else 0o400)
         os.utime(full, ns=(_UNTOUCHED, _UNTOUCHED))
     # Nothing but these can be made there without being told so.
@@ -139,7 +139,7 @@ def lay_out(directory: str, contents: dict[str, str], writable: list[str]) -> No
 
 
 def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
-    """What was written of the files that may be; `ValueError` when it is too much, or no file any more."""
+    """What was written of the files that may be; `ValueError` when it is too much, or not a file any more."""
     written: dict[str, str] = {}
     left = most
     for path in sorted(writable):
@@ -148,18 +148,18 @@ def collect(directory: str, writable: list[str], most: int) -> dict[str, str]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise ValueError(f"{path} is no file that can be read ({error.strerror})") from None
+            raise ValueError(f"{path} is not a file that can be read ({error.strerror})") from None
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
-                raise ValueError(f"{path} is no ordinary file")
+                raise ValueError(f"{path} is not an ordinary file")
             if info.st_mtime_ns == _UNTOUCHED:
                 continue
             left -= info.st_size
             if left < 0:
                 raise ValueError(f"Too much was written: at most {most:,} bytes in all")
             with open(fd, "rb", closefd=False) as file:
-                written[path] = packed(file.read())
+                written[path] = pack_bytes(file.read())
         finally:
             os.close(fd)
     return written

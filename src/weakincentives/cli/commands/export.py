@@ -1,0 +1,47 @@
+"""`wink export`: one run of a store as one file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ...prompt import Tool
+from ...runtime.record import export_run
+from ...runtime.record.sql import SqlRunStore
+from ..loading import load, prompt_and_session
+from ..output import UsageError, show, show_json, shown_line
+from ..run_stores import existing_store
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file; it is there as a whole or not at all."""
+    try:
+        with existing_store(arguments.store, arguments.seal) as store:
+            made = export_run(
+                store,
+                arguments.run_id,
+                arguments.output,
+                masked=not arguments.unmasked,
+                tools=_tools(store, arguments),
+                overwrite=arguments.force,
+            )
+    except FileExistsError:
+        raise UsageError(f"there is a file {arguments.output} already; --force replaces it") from None
+    if arguments.json:
+        show_json({"run_id": arguments.run_id, "file": str(made), "masked": not arguments.unmasked})
+    else:
+        how = "as it is: it is as secret as the store" if arguments.unmasked else "with credentials masked"
+        show(f"Wrote {shown_line(arguments.run_id)} to {made}, {how}.")
+        if arguments.seal is not None:
+            show("The file is not sealed: whoever has it can read it.")
+    return 0
+
+
+def _tools(store: SqlRunStore, arguments: argparse.Namespace) -> Sequence[Tool[Any, Any]]:
+    """The tools of the program, which know their secret fields; none when no program is named."""
+    if arguments.app is None:
+        return ()
+    info = store.info(arguments.run_id)
+    prompt, _ = prompt_and_session(load(arguments.app), None if info is None else info.request)
+    return prompt.tools()

@@ -1,0 +1,136 @@
+"""`wink runs` and `wink show`: what is on record in a store, and one run of it, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ...runtime.record import RecordedRun, RunInfo, Step
+from ...runtime.record.sql import SqlRunStore
+from ..output import count, show, show_json, shown_line
+from ..run_stores import existing_store
+
+_MAX_LINE = 100
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Print the runs, the one that was written to last first."""
+    return _with_store(arguments, lambda store: _list(store, arguments))
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print the steps of a run, or one of them with everything that is on record of it."""
+    return _with_store(arguments, lambda store: _show(store.open(arguments.run_id), arguments))
+
+
+def _with_store(arguments: argparse.Namespace, step: Callable[[SqlRunStore], int]) -> int:
+    with existing_store(arguments.store, arguments.seal) as store:
+        return step(store)
+
+
+def _list(store: SqlRunStore, arguments: argparse.Namespace) -> int:
+    infos = [info for info in store.infos() if not arguments.interrupted or info.interrupted]
+    for info in infos:
+        if arguments.json:
+            show_json(_info_json(info))
+        else:
+            show(f"{_status(info):<11}  {_when(info.updated)}  {shown_line(info.run_id)}  {shown_line(info.loop)}")
+    if not arguments.json:
+        interrupted = sum(info.interrupted for info in infos)
+        show(f"{count(len(infos), 'run')}, {interrupted} of them interrupted.")
+        if interrupted:
+            show("To go on with one: wink resume FILE RUN TARGET, or run its program again with the same run_id.")
+    return 0
+
+
+def _status(info: RunInfo) -> str:
+    return "interrupted" if info.interrupted else info.status
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def _info_json(info: RunInfo) -> dict[str, Any]:
+    return {
+        "run_id": info.run_id, "status": _status(info), "loop": info.loop, "session_id": info.session_id,
+        "created": _when(info.created), "updated": _when(info.updated), "owner": info.owner, "parent": info.parent,
+        "forked_at": info.forked_at, "request": None if info.request is None else json.loads(info.request),
+    }  # fmt: skip
+
+
+def _show(run: RecordedRun, arguments: argparse.Namespace) -> int:
+    if arguments.step is not None:
+        _show_step(run, run.step(arguments.step), as_json=arguments.json)
+        return 0
+    for step in run.steps():
+        if arguments.json:
+            show_json(_step_json(step))
+        else:
+            show(f"{step.seq:>5}  {step.kind:<8}  {_line(run, step)}".rstrip())
+    if not arguments.json:
+        show(f"Run {shown_line(run.info.run_id)}: {_status(run.info)}.")
+        if run.not_resumable and run.info.interrupted:
+            show(f"It cannot go on: {shown_line(run.not_resumable)}.")
+    return 0
+
+
+def _line(run: RecordedRun, step: Step) -> str:
+    body = step.body
+    match step.kind:
+        case "turn":
+            names = ", ".join(call[1] for call in body["calls"])
+            text = _first_line(body["text"])
+            return f"{text}  -> {names}" if names else text
+        case "call":
+            native = " (native)" if body.get("native") else ""
+            text = _first_line(run.text(body["text"]))
+            return f"{step.tool}{native}: {step.outcome}, {step.duration * 1000:.0f} ms. {text}"
+        case "started":
+            return f"{step.tool} may have reached the world outside"
+        case "prompt":
+            return f"{len(run.text(body['text']))} characters, {count(len(body['tools']), 'tool')}"
+        case "end":
+            return _first_line(str(body.get("message") or run.text(body.get("text", ""))))
+        case _:
+            return ""
+
+
+def _first_line(text: str) -> str:
+    line = shown_line(text.strip().partition("\n")[0])
+    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."
+
+
+def _show_step(run: RecordedRun, step: Step, *, as_json: bool) -> None:
+    before = max(step.seq - 1, 1)
+    changed = run.diff(before, step.seq)
+    if as_json:
+        slices = {name: {"before": old, "after": new} for name, (old, new) in changed.slices.items()}
+        files = {"added": changed.files.added, "changed": changed.files.changed, "removed": changed.files.removed}
+        show_json({**_step_json(step), "slices": slices, "files": files}, indent=2)
+        return
+    show(f"Step {step.seq} of {shown_line(run.info.run_id)}: {step.kind}")
+    if step.kind == "call":
+        show(f"  {step.tool}: {step.outcome}, {step.duration * 1000:.1f} ms, call {step.call_id}")
+    text = step.body.get("text")
+    if text:
+        show("\n".join(f"  {line}" for line in run.text(text).splitlines()))
+    for call in step.body.get("calls", ()):
+        show(f"  calls {call[1]} {call[2]}")
+    for name, (old, new) in changed.slices.items():
+        show(f"  state {name}: {len(old)} -> {len(new)} items")
+    for what, paths in (("added", changed.files.added), ("changed", changed.files.changed),
+                        ("removed", changed.files.removed)):  # fmt: skip
+        for path in paths:
+            show(f"  {what} {path}")
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "seq": step.seq, "kind": step.kind, "turn": step.turn, "call_id": step.call_id, "tool": step.tool,
+        "outcome": step.outcome, "started": step.started, "duration": step.duration,
+        "input_tokens": step.input_tokens, "output_tokens": step.output_tokens, "body": step.body,
+    }  # fmt: skip

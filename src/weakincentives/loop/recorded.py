@@ -1,0 +1,284 @@
+"""The steps of an evaluation that is on record: what is there is served, the rest is done and recorded.
+
+The loop itself runs as always. So what it counts (turns, usage, repairs, repetitions) is counted again by the same
+code, and users' code need not be deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast, final
+
+from ..budget import TokenUsage
+from ..errors import PromptEvaluationError, RunFormatError, VisibilityExpansionRequired
+from ..filesystem import Filesystem
+from ..filesystem.views import is_recordable
+from ..runtime.admission import parse
+from ..runtime.call import Refused, ToolCall, ToolReply, short_id
+from ..runtime.executor import ToolExecutor
+from ..runtime.finish import conclude, shown_arguments
+from ..runtime.messages import CallMessage, Transcript, UserMessage
+from ..runtime.record.calls import RunRecorder, redo
+from ..runtime.record.files import KeptFile, World, told_of_kept
+from ..runtime.record.rows import Step
+from ..runtime.run import Run
+from ..runtime.turn import OPENED, OnCall, OnReply
+from ..waiting import Waiting
+from .request import ModelRequest, ModelTurn
+from .response import PromptResponse
+
+
+class EvaluationSteps(Protocol):
+    """What an evaluation does that reaches outside. `LiveSteps` does it; `RecordedSteps` stands before that."""
+
+    async def ask(self, request: ModelRequest) -> ModelTurn:
+        """Ask the model."""
+        ...
+
+    async def said(self, turn: ModelTurn) -> None:
+        """The model has said this; nothing is run before this returns."""
+        ...
+
+    async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
+        """Run the calls of a turn."""
+        ...
+
+    async def recall(self, call: ToolCall) -> ToolReply | None:
+        """What is known of a call of an earlier conversation."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait before a request is sent again."""
+        ...
+
+    async def enter(self) -> None:
+        """Enter the prompt's resources."""
+        ...
+
+    async def close(self) -> None:
+        """Leave them."""
+        ...
+
+    async def finished(self, response: PromptResponse[Any]) -> None:
+        """The evaluation has this answer."""
+        ...
+
+    async def failed(self, error: BaseException) -> None:
+        """The evaluation ends with this error."""
+        ...
+
+
+@final
+class RecordedSteps:
+    """Stands between an evaluation and its live steps."""
+
+    def __init__(  # noqa: PLR0917 - what an evaluation consists of
+        self,
+        live: EvaluationSteps,
+        executor: ToolExecutor,
+        transcript: Transcript,
+        recorder: RunRecorder,
+        waiting: Waiting,
+        world: World,
+    ) -> None:
+        self._live = live
+        self._transcript = transcript
+        self._executor = executor
+        self._rows = recorder.rows
+        self._waiting = waiting
+        self._world: World = world
+        self._was_served = False
+        self._kept: tuple[KeptFile, ...] = ()
+
+    async def ask(self, request: ModelRequest) -> ModelTurn:
+        """The next turn on record; else the model is asked, unless the run has ended."""
+        step = self._rows.next_turn()
+        self._was_served = step is not None
+        if step is not None:
+            self._say_messages()
+            prompt = self._rows.prompt
+            if prompt is not None and prompt != self._transcript.prompt:
+                self._transcript.set_prompt(prompt)  # what the model read, whatever the program would say today
+            return turn_of(step)
+        end = self._rows.next_end()
+        if end is not None:
+            raise error_of(end)
+        await self._go_on()
+        if self._say_messages():
+            request = request._replace(messages=self._transcript.upto_now())
+        return await self._live.ask(request)
+
+    async def _go_on(self) -> None:
+        """What happens now is new: tell the model of files that are not as it left them.
+
+        This is on record before anything else happens, so that the next attempt takes these files for what they are.
+        """
+        if self._kept:
+            kept, self._kept = self._kept, ()
+            await self._rows.write_message(told_of_kept(kept), kept, self._waiting)
+
+    def _say_messages(self) -> bool:
+        """Put what was to be said since the last turn after the answers to its calls; False when there was nothing."""
+        said = self._rows.messages
+        for text in said:
+            self._transcript.add(UserMessage(text))
+        self._rows.messages = []
+        return bool(said)
+
+    async def said(self, turn: ModelTurn) -> None:
+        """Record what the model said, with ids as they are used; nothing is run before that is on record."""
+        if not self._was_served:
+            names = [tool.name for tool in self._executor.tools]
+            await self._rows.write_prompt(self._transcript.prompt, names, self._waiting)
+            await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
+
+    async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
+        """Redo the calls that are on record, then run the others."""
+        if not self._was_served:
+            return await self._live.execute(calls, on_call, on_reply)
+        replies: list[ToolReply] = []
+        expansion: VisibilityExpansionRequired | None = None
+        run = self._executor.run
+        for at, call in enumerate(calls):
+            step = self._rows.next_call(call.id)
+            was_started = step is None and expansion is None and self._rows.was_started(call.id)
+            if step is None:
+                await self._go_on()
+            if step is None and expansion is None and not was_started:
+                return replies + await self._live.execute(calls[at:], on_call, on_reply)
+            if step is not None:
+                reply = redo(call, step, params_of(call, step, run), self._rows, run)
+                if reply.outcome == "expanded":
+                    expansion = VisibilityExpansionRequired(reply.message, section_keys=step.body["sections"])
+            elif expansion is not None:
+                reply = await conclude(call, Refused("cancelled", OPENED), run, self._waiting)
+            else:
+                reply = await self._interrupted(call)
+            replies.append(reply)
+            on_reply(reply)
+        if expansion is not None:
+            raise expansion
+        return replies
+
+    async def _interrupted(self, call: ToolCall) -> ToolReply:
+        """A call that was started and has no end: what it did outside is unknown, so it is not run again."""
+        run = self._executor.run
+        bound = run.tools.get(call.name)
+        if bound is not None and bound.tool.annotations.idempotent:
+            replies = await self._live.execute([call], None, lambda _: None)
+            return replies[0]
+        text = (
+            f"The process ended while '{call.name}' ran, so whether it took effect is unknown.\n"
+            "Check before you repeat it."
+        )
+        return await conclude(call, Refused("unknown", text, params=_params(call, run)), run, self._waiting)
+
+    async def recall(self, call: ToolCall) -> ToolReply | None:
+        """As `LiveSteps.recall`."""
+        return await self._live.recall(call)
+
+    async def sleep(self, seconds: float) -> None:
+        """As `LiveSteps.sleep`."""
+        await self._live.sleep(seconds)
+
+    async def enter(self) -> None:
+        """Enter the resources, and bring the files to where the record ends."""
+        await self._live.enter()
+        self._rows.note_times()
+        fs = self._executor.run.resources.get(Filesystem, None)
+        if not is_recordable(fs):
+            return
+        files = await self._waiting.call(lambda: self._rows.watch(fs))
+        self._executor.run.files_view = files.view
+        if self._rows.serving:
+            rows, world = self._rows, self._world
+            self._kept = await self._waiting.call(lambda: files.restore(rows.store, rows.run_id, world))
+
+    async def close(self) -> None:
+        """Leave the resources, and let other processes have the run."""
+        try:
+            await self._live.close()
+        finally:
+            self._rows.release()
+
+    async def finished(self, response: PromptResponse[Any]) -> None:
+        """Record the answer."""
+        if self._rows.next_end() is None:
+            body = {"text": self._rows.kept(response.text), "stop": response.stop_reason, "turns": response.turns}
+            await self._rows.write_end(body, self._waiting, failed=False)
+
+    async def failed(self, error: BaseException) -> None:
+        """Record the error, unless the run was only interrupted."""
+        rows = self._rows
+        if not isinstance(error, Exception) or rows.stopped or rows.serving or rows.end is not None:
+            return
+        await rows.write_end(failure_body(error), self._waiting, failed=True)
+
+
+def params_of(call: ToolCall, step: Step, run: Run) -> Any:
+    """The params of a call on record, as its event has them."""
+    return _raw_params(call, run) if step.body.get("raw") else _params(call, run)
+
+
+def _params(call: ToolCall, run: Run) -> Any:
+    """The params of a call on record; parsing it also counts it, as it was counted then."""
+    try:
+        return parse(call, run).params
+    except Refused as refused:
+        return shown_arguments(call, run) if refused.params is None else refused.params
+
+
+def _raw_params(call: ToolCall, run: Run) -> Any:
+    """The arguments of a call on record that was not parsed then."""
+    run.memory.is_new(short_id(call.id))
+    return shown_arguments(call, run)
+
+
+def turn_body(turn: ModelTurn) -> dict[str, Any]:
+    """What the model said, as a step has it."""
+    usage = turn.usage
+    return {
+        "text": turn.text,
+        "calls": [[call.id, call.name, call.arguments] for call in turn.calls],
+        "usage": [usage.input, usage.output, usage.cached, usage.reasoning],
+        "stop": turn.stop_reason,
+        "native": list(turn.native),
+    }
+
+
+def turn_of(step: Step) -> ModelTurn:
+    """What the model said, as a step has it; `RunFormatError` when that cannot be read."""
+    try:
+        body = step.body
+        return ModelTurn(
+            body["text"],
+            tuple(CallMessage(*call) for call in body["calls"]),
+            TokenUsage(*body["usage"]),
+            body["stop"],
+            tuple(cast("list[dict[str, Any]]", body["native"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFormatError(f"Step {step.seq} of the record cannot be read: {error}.") from error
+
+
+def failure_body(error: BaseException) -> dict[str, Any]:
+    """What ended a run, as a step has it."""
+    return {
+        "error": type(error).__name__,
+        "message": str(error),
+        "phase": getattr(error, "phase", None),
+        "tool": getattr(error, "tool_name", None),
+        "prompt": getattr(error, "prompt_name", None),
+    }
+
+
+def error_of(end: Step) -> PromptEvaluationError:
+    """What ended a run, to be raised again."""
+    body = end.body
+    message = str(body.get("message") or "The run has ended.")
+    return PromptEvaluationError(
+        message, prompt_name=body.get("prompt"), phase=body.get("phase") or "response", tool_name=body.get("tool")
+    )
+
+
+__all__ = ["EvaluationSteps", "RecordedSteps", "error_of", "failure_body", "params_of", "turn_body", "turn_of"]

@@ -1,0 +1,191 @@
+"""Calls on record: the row of one that ended, and the same end again in a later process, without its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, final
+
+from ...errors import RunFormatError, SessionFormatError
+from ...fence import current_owner
+from ...prompt.changes import NO_CHANGES, Changes
+from ...prompt.events import RecordedError, ToolInvoked, link_event, tool_invoked
+from ...prompt.tool import Tool
+from ...results import ToolResult
+from ...run_context import RunContext
+from ...session.deltas import type_finder
+from ...session.encoding import decode, encode
+from ...session.json_view import json_view
+from ...waiting import Waiting
+from ..call import ToolCall, ToolReply
+from ..ledger.effects import StoredResult, load_result, store_result
+from ..transactions import Savepoint
+from ..truncation import TruncatedResults
+from .recorder import CallRow, Recorder
+from .rows import Step
+
+_OWN = type_finder(())
+
+
+@final
+class RunRecorder:
+    """The engine's `CallRecorder`: rows of a run for its calls."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.rows: Recorder = recorder
+
+    @property
+    def run_id(self) -> str:
+        """As `CallRecorder.run_id`."""
+        return self.rows.run_id
+
+    @property
+    def stopped(self) -> bool:
+        """As `CallRecorder.stopped`."""
+        return self.rows.stopped
+
+    def stop(self) -> None:
+        """As `CallRecorder.stop`."""
+        self.rows.stop()
+
+    def has_recorded(self, event: ToolInvoked) -> bool:
+        """As `CallRecorder.has_recorded`."""
+        return self.rows.has_written(event.event_id)
+
+    async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
+        """Record a call that could leave the machine before its handler runs; the ledger does so for idempotent ones.
+
+        Other calls need no such row: what they change is undone when the process ends. Nor do calls inside others.
+        """
+        notes = tool.annotations
+        if notes.open_world and not notes.read_only and tool.idempotency is None and savepoint.owner.around is None:
+            await self.rows.write_started(call.id, tool.name, waiting)
+
+    async def ended(  # noqa: PLR0917 - as `CallRecorder`
+        self,
+        event: ToolInvoked,
+        call: ToolCall,
+        tool: Tool[Any, Any] | None,
+        savepoint: Savepoint | None,
+        truncated: TruncatedResults,
+        waiting: Waiting,
+        **more: Any,
+    ) -> None:
+        """As `CallRecorder.ended`. A call inside another is part of that one's row, once that has ended."""
+        if (current_owner() if savepoint is None else savepoint.owner.around) is None:
+            row = self._row(event, tool, truncated.full_text(call.id))
+            row.body.update(more)
+            if savepoint is not None:
+                self._add_files(row, savepoint)
+            await self.rows.write_call(row, waiting)
+
+    def _row(self, event: ToolInvoked, tool: Tool[Any, Any] | None, full: str | None) -> CallRow:
+        """How a call ended, ready to be written; `RunFormatError` for a value that could not be read back."""
+        result = ToolResult.error("") if event.result is None else event.result
+        stored = store_result(result, None if tool is None else tool.result_type)
+        if stored.problem and not self.rows.keeps_views:
+            raise RunFormatError(
+                f"The result of '{event.tool_name}' cannot be recorded: {stored.problem}. "
+                "Return plain data: a dataclass of JSON-like fields; or record with resumable=False, for looking at it "
+                "only."
+            )
+        told: dict[str, Any] = {"id": event.event_id}
+        if event.run_context is not None and event.run_context.attempt > 1:
+            told["attempt"] = event.run_context.attempt
+        if event.within is not None:
+            told["within"] = event.within
+        if event.undone_calls:
+            told["undone"] = list(event.undone_calls)
+        if event.changes:
+            told["changes"] = _changes_data(event.changes)
+        if event.error is not None:
+            told["error"] = encode(event.error)[0]
+        body: dict[str, Any] = {
+            "event": told,
+            "text": self.rows.kept(event.rendered_output),
+            "success": result.success,
+            "result": {name: value for name, value in stored._asdict().items() if value not in ("", None, False)},
+        }
+        if stored.problem:
+            body["view"] = json_view(result.value)
+        if full is not None:
+            body["full"] = self.rows.kept(full)
+        return CallRow(event, body)
+
+    def _add_files(self, row: CallRow, savepoint: Savepoint) -> None:
+        files = self.rows.files
+        others = [type(part).__name__ for part in savepoint.parts() if files is None or part is not files.fs]
+        new = [name for name in others if name not in self.rows.unrecorded]
+        if new:
+            row.body["unrecorded"] = new
+            self.rows.unrecorded.update(new)
+        if files is not None and row.event.success and row.event.changes.files:
+            snapshot = savepoint.snapshot_of(files.fs)
+            if snapshot is not None:
+                row.files, row.blobs = files.changes(snapshot, row.event.changes.files)
+        if files is not None:
+            row.files, row.blobs = files.with_reads(row.files, row.blobs)
+
+
+def _changes_data(changes: Changes) -> dict[str, Any]:
+    """As `encode`, which finds out for each call that these classes keep their values."""
+    files = changes.files
+    return {
+        "slices": [{"name": one.name, "added": one.added, "contended": one.contended} for one in changes.slices],
+        "files": {"added": [*files.added], "changed": [*files.changed], "removed": [*files.removed]},
+    }
+
+
+def event_of(step: Step, params: Any, tool: Tool[Any, Any] | None, rows: Recorder, run: Any) -> ToolInvoked:
+    """The event of a call that is on record."""
+    body = step.body
+    told: Mapping[str, Any] = body["event"]
+    changes: Changes = decode(Changes, told["changes"], [], _OWN) if "changes" in told else NO_CHANGES
+    error: RecordedError | None = decode(RecordedError, told["error"], [], _OWN) if "error" in told else None
+    result = result_of(step, tool)
+    outcome: Any = step.outcome
+    context: RunContext | None = run.run_context
+    if context is not None:
+        context = replace(context, attempt=told.get("attempt", 1))
+    event = tool_invoked(
+        step.tool or "", params, result, outcome in ("succeeded", "replayed"), step.started, step.duration,
+        step.call_id, run.session_id, run.prompt_name, run.adapter_name, None, rows.text(body["text"]),
+        context, changes, outcome, error,
+    )  # fmt: skip
+    link_event(event, told["id"], told.get("within"), tuple(told.get("undone", ())))
+    return event
+
+
+def result_of(step: Step, tool: Tool[Any, Any] | None) -> ToolResult[Any]:
+    """The result of a call that is on record."""
+    body = step.body
+    result = load_result(_stored(body["result"]), None if tool is None else tool.result_type)
+    return result if body["success"] else replace(result, success=False)
+
+
+def _stored(fields: Mapping[str, Any]) -> StoredResult:
+    return StoredResult(**{"message": "", **fields})  # pyright: ignore[reportArgumentType] - as `_row` wrote them
+
+
+def redo(call: ToolCall, step: Step, params: Any, rows: Recorder, run: Any) -> ToolReply:
+    """End a call as the record says: its event to the log and its reducers, its answer. Nothing else runs.
+
+    What it changed is in the session and in the files already.
+    """
+    bound = run.tools.get(call.name)
+    try:
+        inside = rows.events_in(step)
+        event = event_of(step, params, None if bound is None else bound.tool, rows, run)
+    except (SessionFormatError, KeyError, TypeError, ValueError) as error:
+        raise RunFormatError(f"Step {step.seq} of the record cannot be read: {error}.") from error
+    for inner in inside:  # their reducers have run: what they made is part of what the call changed
+        run.session[type(inner)].append(inner)
+    if "full" in step.body:
+        run.truncated.restore(call.id, rows.text(step.body["full"]))
+    run.record(event)
+    assert event.result is not None
+    is_error = event.outcome in ("crashed", "undone", "unknown")
+    return ToolReply(call.id, event.rendered_output, event.result, event.outcome, is_error)
+
+
+__all__ = ["RunRecorder", "event_of", "redo", "result_of"]

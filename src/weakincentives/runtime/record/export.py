@@ -1,0 +1,299 @@
+"""One run as one file, to be sent to somebody or kept beside the tests; credentials are masked on the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast, final
+
+from ...errors import RecordError
+from ...masking import masked_data, redact
+from ...prompt.tool import Tool
+from ...serde.secret_fields import has_secrets, without_secrets
+from .protocol import RunStore
+from .rows import FileStep, NewRows, NewRun, RunInfo, Step, digest_of
+from .seals import Seal
+from .sqlite import SqliteRunStore
+
+MASKED_TAG = "wink.masked"
+"""The tag of a run that was masked when it was exported: the number of rows in which there was something to mask."""
+
+_ROWS_AT_ONCE = 200
+
+RowT = TypeVar("RowT", Step, FileStep)
+Blobs = Callable[[list[Step], list[FileStep]], Mapping[str, bytes]]
+
+
+def export_run(
+    store: RunStore,
+    run_id: str,
+    path: str | os.PathLike[str],
+    *,
+    masked: bool = True,
+    tools: Iterable[Tool[Any, Any]] = (),
+    overwrite: bool = False,
+    seal: Seal | None = None,
+) -> Path:
+    """Write one run with everything that it refers to into a file of its own; `SqliteRunStore(path)` opens it.
+
+    The file of a run in a sealed store is NOT sealed unless `seal` is given: whoever gets it can read it. It is
+    readable by its owner alone. It is written beside its place and then put there, so it is there as a whole or not at
+    all.
+
+    Args:
+        store: where the run is.
+        run_id: which run.
+        path: the file, by custom `NAME.wink`.
+        masked: mask credentials in everything that was said, changed or written, as WINK does wherever text leaves the
+            process. A masked argument is what the handlers of a replay get, so such a call may end differently there;
+            False writes the run as it is, for places where it is as safe as the store.
+        tools: the tools of the program, whose params say which fields are secret (`SecretStr`); those are masked too.
+        overwrite: replace a file that is there.
+        seal: what to seal the file with; it need not be the seal of the store.
+
+    Raises `RecordError` for an unknown run and `FileExistsError` for a file that is there; then nothing was written.
+    """
+    info = store.info(run_id)
+    if info is None:
+        raise RecordError(f"There is no run {run_id!r} in this store.")
+    return write_run(store, info, path, masked=masked, tools=tools, overwrite=overwrite, seal=seal)
+
+
+def write_run(
+    store: RunStore,
+    info: RunInfo,
+    path: str | os.PathLike[str],
+    *,
+    masked: bool,
+    tools: Iterable[Tool[Any, Any]] = (),
+    overwrite: bool = False,
+    seal: Seal | None = None,
+) -> Path:
+    """`export_run`, with what is said of the run itself given; its rows are those of the store."""
+    target = Path(path)
+    if not overwrite and target.exists():
+        raise FileExistsError(f"There is a file {target} already; pass overwrite=True to replace it.")
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        made = folder / "run.wink"
+        _copy(store, info, made, _Masking(store, tools) if masked else None, seal)
+        _place(made, target, overwrite=overwrite)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return target
+
+
+def _copy(store: RunStore, info: RunInfo, made: Path, masking: _Masking | None, seal: Seal | None) -> None:
+    steps = list(store.steps(info.run_id))
+    last = steps[-1].seq if steps else 0
+    files = list(store.files(info.run_id, until=last))
+    if masking is None:
+        blobs = _unmasked(store)
+    else:
+        steps, files, blobs = (
+            [masking.step(step) for step in steps],
+            [masking.file(file) for file in files],
+            masking.blobs,
+        )
+        info = masking.info(info)
+    new = NewRun(
+        info.loop, info.session_id, info.request, info.request_digest, info.parent, info.forked_at, info.lineage,
+        info.tags,
+    )  # fmt: skip
+    # One file, whatever its size.
+    with SqliteRunStore(made, max_file=sys.maxsize, max_inline=sys.maxsize, seal=seal) as copy:
+        held = copy.take(info.run_id, new)
+        for at in range(0, len(steps), _ROWS_AT_ONCE):
+            some = steps[at : at + _ROWS_AT_ONCE]
+            numbers = {step.seq for step in some}
+            changed = [file for file in files if file.seq in numbers]
+            held.append(NewRows(some, changed, blobs(some, changed)))
+        if info.status != "running":
+            held.append(NewRows(status=info.status))
+        held.release()
+    with closing(sqlite3.connect(made)) as connection:
+        # What the copying itself left: who had the run, and when. And one file instead of three.
+        values = (info.created, info.updated)
+        connection.execute("UPDATE wink_runs SET owner = '', token = 1, created = ?, updated = ?", values)
+        connection.commit()
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")
+
+
+def _place(made: Path, target: Path, *, overwrite: bool) -> None:
+    made.chmod(0o600)
+    if overwrite:
+        made.replace(target)
+        return
+    try:
+        target.hardlink_to(made)  # unlike a rename, refuses a file that came there meanwhile
+    except FileExistsError:
+        raise FileExistsError(f"There is a file {target} already; pass overwrite=True to replace it.") from None
+    except OSError:  # a filesystem without hard links
+        with target.open("xb"):
+            pass
+        made.replace(target)
+
+
+@final
+class _Masking:
+    """Rows as they may leave: texts masked, and the names of blobs that hold other content then."""
+
+    def __init__(self, store: RunStore, tools: Iterable[Tool[Any, Any]]) -> None:
+        self._store = store
+        self._params: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
+        for tool in tools:
+            if tool.params_type is not None and has_secrets(tool.params_type):
+                self._params[tool.name] = tool.params_type
+            if isinstance(tool.result_type, type) and has_secrets(tool.result_type):
+                self._results[tool.name] = tool.result_type
+        self._made: dict[str, bytes] = {}
+        self._names: dict[str, str] = {}
+        self._found = 0
+
+    def blobs(self, steps: list[Step], files: list[FileStep]) -> Mapping[str, bytes]:
+        """The content that masked rows refer to."""
+        return {name: self._made.pop(name) for name in _blobs_of(steps, files) if name in self._made}
+
+    def info(self, info: RunInfo) -> RunInfo:
+        """The run itself, after its rows."""
+        request = None if info.request is None else json.dumps(masked_data(json.loads(info.request)))
+        digest = "" if request is None else digest_of(request.encode())
+        found = max(self._found, int(info.tags.get(MASKED_TAG, "0")))
+        return replace(info, request=request, request_digest=digest, tags={**info.tags, MASKED_TAG: str(found)})
+
+    def file(self, file: FileStep) -> FileStep:
+        """What a step did to a path."""
+        return self._counted(file, replace(file, before=self._node(file.before), after=self._node(file.after)))
+
+    def _node(self, node: str | None) -> str | None:
+        if node is None or node.startswith("directory:"):
+            return node
+        kind, _, name = node.rpartition(":")
+        return f"{kind}:{self._blob(name)}"
+
+    def _blob(self, name: str) -> str:
+        """The name of the masked content; what is not text is left as it is."""
+        known = self._names.get(name)
+        if known is None:
+            content = self._store.blob(name)
+            with suppress(UnicodeDecodeError):
+                content = redact(content.decode()).encode()
+            known = self._names[name] = digest_of(content)
+            self._made[known] = content
+        return known
+
+    def step(self, step: Step) -> Step:
+        """A step. Names of classes, ids and the shape of changes are what a reader needs, and stay."""
+        body: dict[str, Any] = dict(step.body)
+        for name in ("text", "full", "message", "schemas"):
+            if name in body:
+                body[name] = self._text(body[name])
+        if "calls" in body:
+            body["calls"] = [[call_id, name, self._arguments(name, text)] for call_id, name, text in body["calls"]]
+        for name in ("native", "view"):
+            if name in body:
+                body[name] = masked_data(body[name])
+        if "result" in body:
+            body["result"] = self._result(step.tool or "", body["result"])
+        if "state" in body:
+            body["state"] = _state(body["state"])
+        if "inside" in body:
+            body["inside"] = [_item(item) for item in body["inside"]]
+        event = body.get("event", {})
+        if "error" in event:
+            body["event"] = {**event, "error": masked_data(event["error"])}
+        return self._counted(step, replace(step, body=body))
+
+    def _counted(self, row: RowT, masked: RowT) -> RowT:
+        self._found += masked != row
+        return masked
+
+    def _text(self, kept: Any) -> Any:
+        if isinstance(kept, str):
+            return redact(kept)
+        return {"blob": self._blob(cast("dict[str, str]", kept)["blob"])} if isinstance(kept, dict) else kept
+
+    def _arguments(self, tool: str, text: Any) -> Any:
+        if tool in self._params:
+            return without_secrets(self._params[tool], text)
+        return _json_text(text) if isinstance(text, str) else masked_data(text)
+
+    def _result(self, tool: str, result: Mapping[str, Any]) -> dict[str, Any]:
+        made = dict(result)
+        if "message" in made:
+            made["message"] = redact(made["message"])
+        if "value" in made:
+            secret = self._results.get(tool)
+            made["value"] = _json_text(made["value"]) if secret is None else without_secrets(secret, made["value"])
+        if "value_patches" in made:
+            made["value_patches"] = json.dumps(_patches(json.loads(made["value_patches"])))
+        return made
+
+
+def _unmasked(store: RunStore) -> Blobs:
+    """The content that rows refer to, as it is."""
+    return lambda steps, files: {name: store.blob(name) for name in _blobs_of(steps, files)}
+
+
+def _json_text(text: str) -> str:
+    """JSON text with its texts masked; what needs no mask stays as it was written, and so does what is not JSON."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return redact(text)
+    masked = masked_data(data)
+    return text if masked == data else json.dumps(masked, ensure_ascii=False)
+
+
+def _state(state: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = dict(state)
+    if "slices" in made:
+        made["slices"] = [[name, policy, _change(change)] for name, policy, change in made["slices"]]
+    if "notes" in made:
+        made["notes"] = [[_item(key), None if value is None else _item(value)] for key, value in made["notes"]]
+    return made
+
+
+def _change(change: Any) -> Any:
+    if change is None:
+        return None
+    keep, replaced, added = change
+    return [keep, {index: _item(item) for index, item in replaced.items()}, [_item(item) for item in added]]
+
+
+def _item(item: list[Any]) -> list[Any]:
+    """An item of a slice: `[data]`, or `[data, name of its class, patches]`, which are None for a JSON view."""
+    data, *more = item
+    if not more:
+        return [masked_data(data)]
+    name, patches = more
+    return [masked_data(data), name, None if patches is None else _patches(patches)]
+
+
+def _patches(patches: Iterable[Any]) -> list[Any]:
+    return [[path, name, masked_data(data), _patches(inner)] for path, name, data, inner in patches]
+
+
+def _blobs_of(steps: Iterable[Step], files: Iterable[FileStep]) -> set[str]:
+    """The names of all content that these rows refer to."""
+    nodes = [node for file in files for node in (file.before, file.after)]
+    found = {node.rpartition(":")[2] for node in nodes if node is not None and not node.startswith("directory:")}
+    for step in steps:
+        for name in ("text", "full", "schemas"):
+            kept = step.body.get(name)
+            if isinstance(kept, dict):
+                found.add(cast("dict[str, str]", kept)["blob"])
+    return found
+
+
+__all__ = ["MASKED_TAG", "export_run", "write_run"]

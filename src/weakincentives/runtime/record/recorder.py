@@ -1,0 +1,479 @@
+"""One run under record: writes its rows as they happen, and serves those that an earlier process wrote.
+
+Each row carries what changed in the session since the row before, by any code. So the record alone says what the
+session held after a row; what the loop and reducers did to it afterwards, when they are run again, is overwritten by
+the next row that is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+from ...budget import TokenUsage
+from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
+from ...interrupts import Lock
+from ...prompt.events import CallsUndone, PromptExecuted, PromptRendered, ToolInvoked
+from ...prompt.tool import Tool
+from ...session import Session, Snapshot
+from ...session.deltas import (
+    FindType,
+    adopt_id,
+    apply_delta,
+    apply_readable,
+    dump_delta,
+    dump_logged,
+    load_logged,
+    show,
+    type_finder,
+    types_of,
+    unchecked,
+)
+from ...session.session import use_clock
+from ...session.snapshots import SliceChange
+from ...waiting import Waiting
+from .files import FileRecorder, FileRows, FilesToKeep, KeptFile, node_text
+from .frames import FrameWriter
+from .protocol import HeldRun, RunStore
+from .rows import Content, FileStep, NewRows, Step, StepKind, digest_of, not_resumable
+from .times import NotedClock
+from .tools import check_tools, fingerprints, offered, versions
+
+REBUILT: frozenset[type[Any]] = frozenset({ToolInvoked, PromptRendered, PromptExecuted, CallsUndone})
+"""The engine's own events: running the loop again makes them again, so they are not part of what changed."""
+
+_BLOB_CHARS = 16 * 1024
+"""Longer texts are kept once, as blobs."""
+_AS_ASKED = "it was recorded with resumable=False, so that values in it need not be readable"
+
+_logger = logging.getLogger(__name__)
+
+
+@final
+class Recorder:
+    """The rows of one run. Safe to use from any thread; rows are written one after another.
+
+    Once a row could not be written, or `stop` was called, nothing more is: the run ends then, and what it says while it
+    ends is not part of what happened.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        held: HeldRun,
+        types: Iterable[type[Any]] = (),
+        accept_unrecorded: Iterable[str] = (),
+        accept_changed: Iterable[str] = (),
+        *,
+        resumable: bool = True,
+        not_resumable: str = "",
+        keep_files: FilesToKeep = "changed",
+    ) -> None:
+        self._keep_files: FilesToKeep = keep_files
+        self.store: RunStore = store
+        self.held: HeldRun = held
+        self._types = tuple(types)
+        self._accept_unrecorded = frozenset(accept_unrecorded)
+        self._accept_changed = frozenset(accept_changed)
+        self._resumable = resumable
+        self._not_resumable = not_resumable
+        self._unread: set[str] = set()
+        self._lock = Lock()
+        self._seq = 0
+        self._turn = 0
+        self._since: Snapshot | None = None
+        self._stopped = False
+        self._served: list[Step] = []
+        self._shown = Session()
+        self._blobs: dict[str, Content] = {}
+        self._own: set[str] = set()
+        self._find: FindType = type_finder(())
+        self._writable: FindType = self._find  # the classes that may be written
+        self._frames: FrameWriter | None = None
+        self._session: Session = self._shown
+        self._clock: NotedClock | None = None
+        self.files: FileRecorder | None = None
+        self.prompt: str | None = None
+        self.messages: list[str] = []
+        self.unrecorded: set[str] = set()
+        self.keeps_views: bool = False
+        self.end: Step | None = None
+
+    # The beginning.
+
+    def open(self, session: Session, tools: Iterable[Tool[Any, Any]]) -> None:
+        """Begin the record of a session, or give the session what is on record; may wait for a disk or a server."""
+        self._session = session
+        tools = tuple(tools)
+        self._find = type_finder({*types_of(session), *_types_of_tools(tools), *self._types})
+        steps = () if self.held.is_new else tuple(self.store.steps(self.held.info.run_id))
+        wanted = self._not_resumable or ("" if self._resumable else _AS_ASKED)
+        reason = not_resumable(steps[0]) if steps else wanted
+        self.keeps_views = bool(reason)
+        if steps and not self._is_over and (reason or self._not_resumable):
+            raise refusal(self.run_id, reason or self._not_resumable)
+        self._writable = unchecked if reason else self._find
+        frames = FrameWriter(self._writable)
+        if not steps or frames.resume(self.store.frames(self.run_id, until=steps[-1].seq), steps):
+            self._frames = frames
+        if not steps:
+            body: dict[str, Any] = {
+                "session_id": session.session_id,
+                "tools": fingerprints(tools),
+                "schemas": self._as_blob(offered(tools)),  # the same in most runs of a store
+                "versions": versions(),
+            }
+            if reason:
+                body["not_resumable"] = reason
+            if self._keep_files != "changed":
+                body["files"] = self._keep_files
+            self._write("begin", body=body)
+            return
+        begin = steps[0]
+        if begin.kind != "begin":
+            raise RunFormatError(f"The record of {self.held.info.run_id!r} does not begin at its beginning.")
+        for step in steps:
+            self.unrecorded.update(step.body.get("unrecorded", ()))
+        missing = sorted(self.unrecorded - self._accept_unrecorded)
+        if missing and not self._is_over:
+            raise NotResumableError(
+                f"The run used {', '.join(missing)}, whose state is not on record: it cannot be brought back to where "
+                "the run was. Pass accept_unrecorded= with these names if that does no harm."
+            )
+        if not self._is_over:
+            check_tools(steps, tools, self._accept_changed)
+        self._served = list(steps[:0:-1])
+        adopt_id(session, self.held.info.session_id)  # of its own in a fork with fresh effects
+        self._seq = begin.seq
+        self._show(begin, skip=())
+
+    def watch(self, fs: Any) -> FileRecorder:
+        """Record the changes of these files; may wait as `open` does. It makes what calls see of them.
+
+        A run that begins keeps what is there, where it keeps all files. Those rows belong to its first step.
+        """
+        self.files = files = FileRecorder(fs, self._keep_files, self.store.max_file)
+        if self._keep_files == "all" and self._seq == 1 and not self._served and not self._stopped:
+            for rows, blobs in files.manifest():
+                steps = [FileStep(path, 1, before, after) for path, before, after in rows]
+                self.held.append(NewRows((), steps, blobs))
+        return files
+
+    def note_times(self) -> None:
+        """Keep what handlers read from the session's clock, until the run is let go."""
+        self._clock = NotedClock(self._session.clock)
+        use_clock(self._session, self._clock)
+
+    # Serving what is on record.
+
+    @property
+    def serving(self) -> bool:
+        """Whether there are rows left that an earlier process wrote."""
+        return self._next() is not None
+
+    def next_turn(self) -> Step | None:
+        """The next answer of the model that is on record, or None when there is none."""
+        step = self._next_but_prompts()
+        if step is None or step.kind != "turn":
+            return None
+        self._turn = step.turn
+        return self._serve()
+
+    def next_call(self, call_id: str) -> Step | None:
+        """The recorded end of a call of this turn, or None when it has none; see `was_started`.
+
+        Between its start and its end there may be rows of attempts that were interrupted.
+        """
+        self._next()
+        for step in reversed(self._served):
+            if step.kind == "call" and step.call_id == call_id:
+                while self._next() is not step:
+                    self._serve()
+                return self._serve()
+            if step.kind not in ("message", "end") and (step.kind, step.call_id) != ("started", call_id):
+                return None
+        return None
+
+    def events_in(self, step: Step) -> list[Any]:
+        """The engine's own events of what a call did inside, such as calls of an agent that it asked."""
+        self._own.add(step.body["event"]["id"])
+        return load_logged(step.body.get("inside", ()), self._find)
+
+    def was_started(self, call_id: str) -> bool:
+        """Whether the record ends while this call ran; it is not asked again."""
+        step = self._next()
+        if step is None or step.kind != "started" or step.call_id != call_id:
+            return False
+        self._serve()
+        return True
+
+    def serve_all(self) -> Iterator[Step]:
+        """All rows that are left, one after another: for a run that has ended and that no loop runs again."""
+        while self._next() is not None:
+            yield self._serve()
+
+    def next_end(self) -> Step | None:
+        """The recorded end of the run, or None when it was interrupted."""
+        step = self._next_but_prompts()
+        if step is None or step.kind != "end":
+            if step is not None:
+                raise RunFormatError(
+                    f"The record goes on with step {step.seq} ({step.kind}), which this loop does not come to. "
+                    "Was the program changed since?"
+                )
+            return None
+        self.end = self._serve()
+        return self.end
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it had ended when it was taken; then there is nothing to be done or written."""
+        return self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        return self.held.info.status in {"done", "failed"}
+
+    def _next(self) -> Step | None:
+        """The row that is served next. Messages are gathered in `messages` until the model is asked.
+
+        The end of an attempt that failed and was taken up again is passed.
+        """
+        while self._served:
+            step = self._served[-1]
+            if step.kind == "message":
+                self.messages.append(self.text(step.body["text"]))
+            elif step.kind != "end" or (self._is_over and len(self._served) == 1):
+                return step
+            self._serve()
+        return None
+
+    def _next_but_prompts(self) -> Step | None:
+        while (step := self._next()) is not None and step.kind == "prompt":
+            self.prompt = self.text(self._serve().body["text"])
+        return step
+
+    def _serve(self) -> Step:
+        step = self._served.pop()
+        self._seq = step.seq
+        self._show(step)
+        if self._unread and not self._served:
+            names = ", ".join(sorted(self._unread))
+            _logger.warning("Recorded values that cannot be read back are not in the session: %s", names)
+        return step
+
+    def _show(self, step: Step, skip: Iterable[type[Any]] = REBUILT) -> None:
+        try:
+            if self.keeps_views:
+                apply_readable(self._shown, step.body.get("state", {}), self._find, self._unread)
+            else:
+                apply_delta(self._shown, step.body.get("state", {}), self._find)
+            self._since = show(self._session, self._shown, skip=frozenset(skip))
+        except (SessionFormatError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise RunFormatError(
+                f"Step {step.seq} of the record cannot be read: {error}. "
+                "Name the classes in MainLoopConfig(record_types=...), or use the program as it was."
+            ) from error
+
+    # Writing.
+
+    @property
+    def run_id(self) -> str:
+        """Which run it is."""
+        return self.held.info.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the run this is, from 1 on: the token counts the processes that took it, and a fork."""
+        info = self.held.info
+        return max(info.token - (info.parent is not None), 1)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is written."""
+        return self._stopped
+
+    def has_written(self, event_id: str) -> bool:
+        """Whether the call with that event is on record."""
+        return event_id in self._own
+
+    def stop(self) -> None:
+        """Write nothing more: the run was interrupted, and what it does until it has ended is not part of it."""
+        self._stopped = True
+
+    def release(self) -> None:
+        """Let other processes have the run."""
+        self._stopped = True
+        if self._clock is not None:
+            self._clock.close()
+            if self._session.clock is self._clock:
+                use_clock(self._session, self._clock.original)
+        self.held.release()
+
+    async def write_prompt(self, text: str, tool_names: Sequence[str], waiting: Waiting) -> None:
+        """Record what the model is told, if it differs from before."""
+        if text == self.prompt or self._stopped:
+            return
+        await self._in_turn(waiting, "prompt", body={"text": self.kept(text), "tools": list(tool_names)})
+        self.prompt = text
+
+    async def write_message(self, text: str, files: Sequence[KeptFile], waiting: Waiting) -> None:
+        """Record what the model is told in between, with files that changed meanwhile; it is in `messages` then."""
+        if self._stopped:
+            return
+        blobs: dict[str, Content] = {}
+        rows = [(file.path, file.recorded, node_text(file.node, blobs)) for file in files]
+        self._blobs.update(blobs)
+        await self._in_turn(waiting, "message", body={"text": self.kept(text)}, files=rows)
+        self.messages.append(text)
+
+    async def write_turn(self, body: Mapping[str, Any], usage: TokenUsage, waiting: Waiting) -> None:
+        """Record what the model said, or more of the same turn when the body says that it `continues`."""
+        if not self._stopped:
+            self._turn += not body.get("continues", False)
+            await self._in_turn(waiting, "turn", body=body, input_tokens=usage.input, output_tokens=usage.output)
+
+    async def write_started(self, call_id: str, tool: str, waiting: Waiting) -> None:
+        """Record that a call which may reach the world outside is about to run."""
+        if not self._stopped:
+            await self._in_turn(waiting, "started", call_id=call_id, tool=tool, body={})
+
+    async def write_call(self, row: CallRow, waiting: Waiting) -> None:
+        """Record how a call ended."""
+        if self._stopped:
+            return
+
+        def write() -> None:
+            with self._lock:
+                self._append(row)
+
+        await self._waited(write, waiting)
+
+    async def write_end(
+        self, body: Mapping[str, Any], waiting: Waiting, *, failed: bool, usage: TokenUsage | None = None
+    ) -> None:
+        """Record the answer, or the error, that ended the run; `usage` is what its turns do not say."""
+        if not self._stopped:
+            used = TokenUsage() if usage is None else usage
+            tokens = {"input_tokens": used.input, "output_tokens": used.output}
+            await self._in_turn(waiting, "end", body=body, status="failed" if failed else "done", **tokens)
+
+    def kept(self, text: str) -> Any:
+        """A text as a row holds it: itself, or the name of the blob that is written with the next row."""
+        return text if len(text) <= _BLOB_CHARS else self._as_blob(text)
+
+    def _as_blob(self, text: str) -> dict[str, str]:
+        data = text.encode("utf-8", "surrogatepass")
+        name = digest_of(data)
+        self._blobs[name] = data
+        return {"blob": name}
+
+    def text(self, kept: Any) -> str:
+        """The text that a row holds."""
+        if isinstance(kept, str):
+            return kept
+        return self.store.blob(kept["blob"]).decode("utf-8", "surrogatepass")
+
+    async def _in_turn(self, waiting: Waiting, kind: StepKind, **columns: Any) -> None:
+        def write() -> None:
+            with self._lock:
+                self._write(kind, **columns)
+
+        await self._waited(write, waiting)
+
+    async def _waited(self, write: Callable[[], None], waiting: Waiting) -> None:
+        try:
+            if self.store.blocks:
+                await waiting.call(write)
+            else:
+                write()
+        except RecordError:
+            self._stopped = True
+            raise
+
+    def _write(
+        self, kind: StepKind, *, body: Mapping[str, Any], status: Any = None, files: FileRows = (), **columns: Any
+    ) -> None:
+        state, _, now = self._changes(kind == "begin")
+        step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=_with_state(body, state), **columns)
+        steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
+        self._add(NewRows([step], steps, self._blobs, status), now)
+
+    def _append(self, row: CallRow) -> None:
+        state, rebuilt, now = self._changes(False)
+        inside = dump_logged(rebuilt, self._writable, self._own)
+        event, seq = row.event, self._seq + 1
+        if inside:
+            row.body["inside"] = inside
+        times = None if self._clock is None else self._clock.taken(event.call_id or "")
+        if times:
+            row.body["times"] = times
+        step = Step(
+            seq=seq, kind="call", turn=self._turn, call_id=event.call_id, tool=event.tool_name, outcome=event.outcome,
+            started=event.timestamp, duration=event.duration, body=_with_state(row.body, state),
+        )  # fmt: skip
+        files = [FileStep(path, seq, before, after) for path, before, after in row.files]
+        blobs = {**self._blobs, **row.blobs} if row.blobs else self._blobs
+        self._add(NewRows([step], files, blobs), now)
+        self._own.add(event.event_id)
+
+    def _changes(self, everything: bool) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
+        try:
+            return dump_delta(self._session, self._since, self._writable, skip=() if everything else REBUILT)
+        except SessionFormatError as error:
+            raise RunFormatError(
+                f"The run cannot be recorded: {error}. Hold plain data in it: a dataclass of JSON-like fields; or name "
+                "its class in MainLoopConfig(record_types=...); or record with resumable=False, for looking at it only."
+            ) from error
+
+    def _add(self, rows: NewRows, now: Snapshot) -> None:
+        step = rows.steps[-1]
+        if self._frames is not None:
+            frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now)
+            if frames:
+                rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
+        self.held.append(rows)
+        if self._frames is not None:
+            self._frames.wrote(rows.frames)
+        self._seq = step.seq
+        self._since = now
+        self._blobs = {}
+
+
+@final
+class CallRow:
+    """How one call ended, ready to be written."""
+
+    __slots__ = ("blobs", "body", "event", "files")
+
+    def __init__(
+        self,
+        event: ToolInvoked,
+        body: dict[str, Any],
+        files: FileRows = (),
+        blobs: Mapping[str, Content] | None = None,
+    ) -> None:
+        self.event: ToolInvoked = event
+        self.body: dict[str, Any] = body
+        self.files: FileRows = files
+        self.blobs: Mapping[str, Content] = blobs or {}
+
+
+def refusal(run_id: str, reason: str) -> NotResumableError:
+    """What to raise instead of going on with such a run."""
+    return NotResumableError(
+        f"The run {run_id!r} did not come to its end and cannot go on: {reason}. "
+        "See what it did with `wink show`, and begin anew with another run_id; a fork of it cannot go on either."
+    )
+
+
+def _with_state(body: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**body, "state": state} if state else body
+
+
+def _types_of_tools(tools: Iterable[Tool[Any, Any]]) -> set[type[Any]]:
+    return {cls for tool in tools for cls in (tool.params_type, tool.result_type) if isinstance(cls, type)}
+
+
+__all__ = ["REBUILT", "CallRow", "Recorder", "refusal"]

@@ -1,0 +1,105 @@
+"""A run in a store, as a program names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+from ...errors import RunConflictError
+from ...prompt.tool import Tool
+from ...serde import dump_json
+from ...session import Session
+from .calls import RunRecorder
+from .files import FilesToKeep, World, checked_files
+from .protocol import RunStore
+from .recorder import Recorder, refusal
+from .rows import NewRun, digest_of
+from .rows import not_resumable as recorded_reason
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Which run of which store an evaluation is: `adapter.evaluate(prompt, session, record=store.run("id"))`.
+
+    Attributes:
+        loop: who runs it, for listings.
+        request: the request as JSON, if there is one.
+        request_digest: tells requests apart: another one under the same id is refused.
+        types: the classes of values in the session that neither a slice nor a tool names.
+        world: what to do about files that another program changed while the run was down.
+        retry: go on with a run that failed, from where it was; without it, its recorded error is raised again.
+        accept_unrecorded: the classes of resources whose state is not recorded, and that may have another when the run
+            goes on.
+        accept_changed: the names of tools that were changed or removed, and whose recorded calls need not be read.
+        resumable: False for a run that is to be looked at and not gone on with. Values that could not be read back are
+            then recorded as their JSON view instead of being refused. Of a run that is there already, its record says.
+        files: which files are kept with their content; see `FilesToKeep`.
+    """
+
+    store: RunStore
+    run_id: str
+    loop: str = ""
+    request: str | None = None
+    request_digest: str = ""
+    types: tuple[type[Any], ...] = ()
+    world: World = "check"
+    retry: bool = False
+    accept_unrecorded: tuple[str, ...] = ()
+    accept_changed: tuple[str, ...] = ()
+    resumable: bool = True
+    files: FilesToKeep = "changed"
+
+    def __post_init__(self) -> None:
+        checked_files("files", self.files)
+
+    def open(
+        self, session: Session, prompt_name: str, tools: Iterable[Tool[Any, Any]], *, not_resumable: str = ""
+    ) -> RunRecorder:
+        """Take the run and give the session what is on record; waits for the store.
+
+        `not_resumable` says why its adapter cannot go on with a run that was interrupted: `NotResumableError` for such
+        a one, as for one that was recorded with `resumable=False`. `RunBusyError` while another process has it,
+        `RunConflictError` when it belongs to another request, `RunFormatError` when its record cannot be read.
+        """
+        new = NewRun(self.loop or prompt_name, session.session_id, self.request, self.request_digest)
+        if self.retry:
+            self._check_retry(not_resumable)
+        held = self.store.take(self.run_id, new, retry=self.retry)
+        try:
+            self._check_request(held.info.request_digest)
+            recorder = Recorder(
+                self.store, held, self.types, self.accept_unrecorded, self.accept_changed,
+                resumable=self.resumable, not_resumable=not_resumable, keep_files=self.files,
+            )  # fmt: skip
+            recorder.open(session, tools)
+        except BaseException:
+            held.release()
+            raise
+        return RunRecorder(recorder)
+
+    def _check_retry(self, reason: str) -> None:
+        """Refuse before the run is taken: a failed run that is taken for another attempt counts as running."""
+        for begin in self.store.steps(self.run_id, until=1):
+            reason = recorded_reason(begin) or reason
+            if reason:
+                raise refusal(self.run_id, reason)
+
+    def _check_request(self, digest: str) -> None:
+        if digest != self.request_digest:
+            raise RunConflictError(
+                f"The run {self.run_id!r} was begun with another request. Choose another id, or send the same."
+            )
+
+
+def request_text(request: Any) -> tuple[str | None, str]:
+    """A request as JSON, or None when it has no such form, and what tells it from others."""
+    try:
+        text = dump_json(request)
+    except Exception:  # noqa: BLE001 - requests are of any class
+        return None, ""
+    return text, digest_of(text.encode("utf-8", "surrogatepass"))
+
+
+__all__ = ["RunRecord", "request_text"]

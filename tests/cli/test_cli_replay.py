@@ -1,0 +1,67 @@
+"""`wink export` and `wink replay` on a real store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from weakincentives.cli.main import main
+
+KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
+AGENT = """
+from weakincentives.contrib.tools import PlanningToolsSection, VfsToolsSection
+from weakincentives.prompt import MarkdownSection, Prompt
+
+kept = Prompt(
+    name="kept",
+    sections=[MarkdownSection(title="Task", template="Plan, then write."), PlanningToolsSection(), VfsToolsSection()],
+)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(KEPT, tmp_path / "runs.db")
+    (tmp_path / "agent.py").write_text(AGENT)
+    return tmp_path
+
+
+def test_a_run_is_exported_and_replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing differs; with another prompt it says what does."""
+    made, agent = str(folder / "kept.wink"), str(folder / "agent.py")
+    assert main(["export", str(folder / "runs.db"), "kept", "-o", made, "--app", agent]) == 0
+    assert "with credentials masked" in capsys.readouterr().out
+    assert main(["replay", made, agent]) == 0
+    assert "The run 'kept' goes as it did." in capsys.readouterr().out
+    (folder / "agent.py").write_text(AGENT.replace("Plan, then write.", "Just write."))
+    assert main(["replay", made, agent]) == 1
+    assert "+Just write." in capsys.readouterr().out
+    assert main(["replay", made, agent, "--json"]) == 1
+    found, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (found["kind"], found["tainted"]) == ("prompt", False)
+    assert (summary["same"], summary["divergences"]) == (False, 1)
+    assert main(["replay", made, agent, "--ignore", "prompt", "--serve"]) == 0
+    assert main(["replay", made, agent, "--normalise", "Plan, then write|Just write"]) == 0
+    assert main(["replay", made, agent, "--update"]) == 0
+    assert "was replaced" in capsys.readouterr().out
+    assert main(["replay", made, agent]) == 0
+
+
+def test_what_is_wrong_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run or a file that is not there, and a file that is there already."""
+    store, made, agent = str(folder / "runs.db"), str(folder / "kept.wink"), str(folder / "agent.py")
+    assert main(["export", store, "other", "-o", made]) == 1
+    assert "no run 'other'" in capsys.readouterr().err
+    assert main(["export", str(folder / "none.db"), "kept", "-o", made]) == 2
+    assert main(["export", store, "kept", "-o", made, "--unmasked", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["masked"] is False
+    assert main(["export", store, "kept", "-o", made]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["export", store, "kept", "-o", made, "--force"]) == 0
+    assert main(["replay", str(folder / "none.wink"), agent]) == 2
+    (folder / "bad.wink").write_text("not a database, but long enough to look at" * 50)
+    assert main(["replay", str(folder / "bad.wink"), agent]) == 1
+    assert "cannot be read" in capsys.readouterr().err

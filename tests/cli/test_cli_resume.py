@@ -1,0 +1,195 @@
+"""`wink run --record`, `wink resume`, `wink diff` and `wink fork`: a run that is killed, and what is done with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weakincentives.cli.main import main
+from weakincentives.runtime import SqliteRunStore
+
+KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
+
+AGENT = """
+import os, signal
+from dataclasses import dataclass
+from pathlib import Path
+from weakincentives.filesystem import Filesystem
+from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations, ToolContext, ToolResult
+from weakincentives.runtime import MainLoop, Session
+from weakincentives.testing import call, say
+
+FLAG = Path(__file__).with_name("flag")
+LOCAL = ToolAnnotations(open_world=False)
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+def note(params: Order, *, context: ToolContext) -> ToolResult[str]:
+    context.session[Order].append(params)
+    context.resources.get(Filesystem).write("note.txt", "paid\\n")
+    return ToolResult.ok("noted")
+
+def die(params: Nothing, *, context: ToolContext) -> ToolResult[str]:
+    if not FLAG.exists():
+        FLAG.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ToolResult.ok("alive")
+
+TOOLS = [
+    Tool[Order, str](name="note", description="Note it.", handler=note, annotations=LOCAL),
+    Tool[Nothing, str](name="die", description="Die.", handler=die, annotations=LOCAL),
+]
+
+class Desk(MainLoop[Order, str]):
+    def prepare(self, request: Order) -> tuple[Prompt[str], Session]:
+        task = MarkdownSection(title="Task", template=f"Order {request.number}.", tools=TOOLS)
+        return Prompt(name="desk", sections=[task]), Session(bus=self.bus)
+
+prompt = Prompt[str](name="desk", sections=[MarkdownSection(title="Task", template="Order.", tools=TOOLS)])
+SCRIPT = [say("Done.")] if FLAG.exists() else [[call("note", number=7), call("die")], say("not reached")]
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "desk.py").write_text(AGENT)
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def wink(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weakincentives", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+BEGIN = (
+    "run",
+    "desk.py:Desk",
+    "--request",
+    '{"number": 7}',
+    "--workspace",
+    "files",
+    "--record",
+    "runs.db",
+    "--run-id",
+    "o-7",
+)
+RESUME = ("resume", "runs.db", "o-7", "desk.py:Desk", "--workspace", "files", "--model", "scripted")
+
+
+def test_a_run_that_was_killed_goes_on_with_one_command(here: Path) -> None:
+    """The request is read back, what is on record is not done again, and the answer comes out."""
+    assert wink(*BEGIN, "--model", "scripted").returncode == -signal.SIGKILL
+    listed = wink("runs", "runs.db", "--interrupted")
+    assert "interrupted" in listed.stdout
+    assert "wink resume FILE RUN TARGET" in listed.stdout
+    went_on = wink(*RESUME)
+    assert (went_on.returncode, went_on.stdout) == (0, "Done.\n")
+    assert "wink show runs.db o-7" in went_on.stderr
+    assert (here / "files" / "note.txt").read_text() == "paid\n"
+    with SqliteRunStore("runs.db") as store:
+        run = store.open("o-7")
+        assert [(step.tool, step.outcome) for step in run.calls()] == [("note", "succeeded"), ("die", "succeeded")]
+    again = wink(*RESUME)
+    assert (again.returncode, again.stdout) == (0, "Done.\n")
+
+
+def test_run_with_the_same_id_goes_on_too(here: Path) -> None:
+    """Also for a prompt, whose request is not on record."""
+    for target in (["desk.py:Desk", "--request", '{"number": 7}'], ["desk.py:prompt"]):
+        (here / "flag").unlink(missing_ok=True)
+        shutil.rmtree(here / "files")
+        (here / "files").mkdir()
+        more = ("--workspace", "files", "--record", f"{len(target)}.db", "--run-id", "o-7", "--model", "scripted")
+        assert wink("run", *target, *more).returncode == -signal.SIGKILL
+        went_on = wink("run", *target, *more)
+        assert (went_on.returncode, went_on.stdout) == (0, "Done.\n"), went_on.stderr
+
+
+def test_files_that_were_changed_meanwhile_are_named_and_world_says_what_to_do(here: Path) -> None:
+    """Without it the command fails and names both ways."""
+    assert wink(*BEGIN, "--model", "scripted").returncode == -signal.SIGKILL
+    note = here / "files" / "note.txt"
+    note.write_text("mine\n")
+    shutil.copytree(here, here.with_name("copy"))
+    refused = wink(*RESUME)
+    assert refused.returncode == 1
+    assert "note.txt" in refused.stderr
+    assert "--world keep" in refused.stderr
+    assert wink(*RESUME, "--world", "keep").returncode == 0
+    assert note.read_text() == "mine\n"
+    os.chdir(here.with_name("copy"))
+    assert wink(*RESUME, "--world", "restore").returncode == 0
+    assert Path("files/note.txt").read_text() == "paid\n"
+
+
+def test_what_cannot_be_resumed_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown run or file, a prompt in place of a loop, an id without a store, another request."""
+    assert main(["resume", "none.db", "o-7", "desk.py:Desk"]) == 2
+    assert main(["run", "desk.py:prompt", "--run-id", "o-7", "--model", "scripted"]) == 2
+    assert "--record FILE" in capsys.readouterr().err
+    (here / "flag").touch()
+    assert (
+        main(["run", "desk.py:Desk", "--request", '{"number": 1}', "--record", "runs.db", "--model", "scripted"]) == 0
+    )
+    capsys.readouterr()
+    assert main(["resume", "runs.db", "o-7", "desk.py:Desk", "--model", "scripted"]) == 1
+    assert "There is no run 'o-7'" in capsys.readouterr().err
+    assert main(["resume", "runs.db", "o-7", "desk.py:prompt", "--model", "scripted"]) == 2
+    assert "wink run desk.py:prompt --record" in capsys.readouterr().err
+    assert (
+        main(["run", "desk.py:Desk", "--record", "none/runs.db", "--request", '{"number": 1}', "--model", "scripted"])
+        != 0
+    )
+    assert not Path("none").exists()
+
+
+def test_two_steps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Items of slices and lines of files; for programs as JSON; in both directions."""
+    store = str(shutil.copy(KEPT, tmp_path / "runs.db"))
+    assert main(["diff", store, "kept", "1", "10"]) == 0
+    out = capsys.readouterr().out
+    assert "Plan: 0 -> 1 items" in out
+    assert "  +a note" in out
+    assert main(["diff", store, "kept", "10", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "Plan: 1 -> 0 items" in out
+    assert "removed note.txt\n" in out
+    assert "  -a note" in out
+    assert main(["diff", store, "kept", "1", "10", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"]["added"] == ["note.txt"]
+    assert main(["diff", store, "kept", "2", "2"]) == 0
+    assert "the same state and the same files" in capsys.readouterr().out
+    assert main(["diff", store, "kept", "1", "99"]) == 1
+    assert "has no step 99" in capsys.readouterr().err
+
+
+def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The new one has the first steps and waits to be resumed; a taken name and a step that is not there fail."""
+    store = str(shutil.copy(KEPT, tmp_path / "runs.db"))
+    assert main(["fork", store, "kept", "5", "--as", "branch"]) == 0
+    assert f"wink resume {store} branch TARGET" in capsys.readouterr().out
+    assert main(["fork", store, "kept", "4", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["parent"], made["forked_at"]) == ("kept", 4)
+    with SqliteRunStore(store) as opened:
+        assert [len(opened.open(run_id).steps()) for run_id in ("kept", "branch", made["run_id"])] == [10, 5, 4]
+    assert main(["fork", store, "kept", "5", "--as", "branch"]) == 1
+    assert "already" in capsys.readouterr().err
+    assert main(["fork", store, "kept", "99"]) == 1
+    assert main(["fork", store, "none", "1"]) == 1

@@ -1,0 +1,270 @@
+"""Seeded faults in how runs are recorded and continued."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_EDGES = ("tests/record/test_edges.py",)
+_FORKS = ("tests/record/test_resume.py",)
+_CHANGED = ("tests/record/test_changed_programs.py",)
+_KILLED = ("tests/record/test_killed.py",)
+_STORE = ("tests/record/test_sqlite_store.py",)
+_FRAMES = ("tests/record/test_frames.py",)
+_EXPORT = ("tests/record/test_export.py",)
+_SEALED = ("tests/record/test_sealed_stores.py",)
+_LARGE = ("tests/record/test_large_files.py",)
+_SERVER = ("tests/record/test_postgres_store.py",)
+_REPLAY = ("tests/record/test_replay.py",)
+_DRIVEN = ("tests/record/test_driven_runs.py",)
+_NOT_RESUMABLE = ("tests/record/test_not_resumable.py",)
+_TIMES = ("tests/record/test_replay_edges.py",)
+_KEPT = ("tests/record/test_kept_world.py",)
+_READ = ("tests/record/test_files_kept.py",)
+
+MUTANTS = [
+    Mutant(
+        "native tools that leave the machine are not recorded before they run",
+        "runtime/tracker.py",
+        "            if self._run.recorder is not None and savepoint is not None:\n",
+        "            if False:\n",
+        _DRIVEN,
+    ),
+    Mutant(
+        "a run that cannot go on is gone on with",
+        "runtime/record/recorder.py",
+        "        if steps and not self._is_over and (reason or self._not_resumable):\n",
+        "        if False:\n",
+        _NOT_RESUMABLE,
+    ),
+    Mutant(
+        "a refused attempt at a failed run makes it count as running",
+        "runtime/record/runs.py",
+        "        if self.retry:\n",
+        "        if False:\n",
+        _NOT_RESUMABLE,
+    ),
+    Mutant(
+        "values that cannot be read back are recorded in every run",
+        "session/deltas.py",
+        "        if find is not unchecked:\n",
+        "        if False:\n",
+        _NOT_RESUMABLE,
+    ),
+    Mutant(
+        "JSON views leave unmasked",
+        "runtime/record/export.py",
+        '        for name in ("native", "view"):\n',
+        '        for name in ("native",):\n',
+        _NOT_RESUMABLE,
+    ),
+    Mutant(
+        "a call that cannot be recorded is kept",
+        "runtime/finish.py",
+        "        recorder.stop()\n        if ended.outcome in KEPT:\n",
+        "        recorder.stop()\n        if False:\n",
+        _KILLED,
+    ),
+    Mutant(
+        "an interrupted call is recorded as ended",
+        "runtime/finish.py",
+        "    if ended.raises is not None and not isinstance(ended.raises, Exception):\n        recorder.stop()",
+        "    if False:\n        recorder.stop()",
+        _EDGES,
+    ),
+    Mutant(
+        "calls that leave the machine are not recorded before they run",
+        "runtime/dispatch.py",
+        "            if run.recorder is not None:\n",
+        "            if False:\n",
+        _KILLED,
+    ),
+    Mutant(
+        "files are not brought to where the record ends",
+        "runtime/record/files.py",
+        "            self.fs.put_node(step.path, node_of(step.after, store))\n",
+        "            node_of(step.after, store)\n",
+        _KILLED,
+    ),
+    Mutant(
+        "files that another program changed are taken for the run's own",
+        "runtime/record/files.py",
+        'if changed and world == "check":',
+        "if False:",
+        _EDGES,
+    ),
+    Mutant(
+        "notes are not on record",
+        "session/deltas.py",
+        "    if noted:\n",
+        "    if False:\n",
+        _FORKS,
+    ),
+    Mutant(
+        "LOG slices are not on record",
+        "session/deltas.py",
+        "changes = _all_of(core) if since is None else core.changes(since, logs=True)",
+        "changes = _all_of(core) if since is None else core.changes(since)",
+        (*_FORKS, *_EDGES),
+    ),
+    Mutant(
+        "what changed between calls is not on record",
+        "runtime/record/recorder.py",
+        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=_with_state(body, state), **columns)",
+        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=body, **columns)",
+        (*_FORKS, *_EDGES),
+    ),
+    Mutant(
+        "cut results are not on record",
+        "runtime/record/calls.py",
+        "        if full is not None:\n",
+        "        if False:\n",
+        _FORKS,
+    ),
+    Mutant(
+        "opened sections are not on record",
+        "runtime/finish.py",
+        'more["sections"] = list(ended.raises.section_keys)',
+        'more["sections"] = []',
+        _FORKS,
+    ),
+    Mutant(
+        "another request may go on with a run",
+        "runtime/record/runs.py",
+        "if digest != self.request_digest:",
+        "if False:",
+        _EDGES,
+    ),
+    Mutant(
+        "the end of a failed attempt ends the next one",
+        "runtime/record/recorder.py",
+        "(self._is_over and len(self._served) == 1)",
+        "len(self._served) == 1",
+        _CHANGED,
+    ),
+    Mutant(
+        "changed tools are not noticed",
+        "runtime/record/tools.py",
+        "    if not changed:\n        return\n",
+        "    return\n",
+        _CHANGED,
+    ),
+    Mutant(
+        "a process that lost a run goes on writing",
+        "runtime/record/sql.py",
+        '_HELD = "run_id = :run_id AND token = :token"',
+        '_HELD = "run_id = :run_id AND token <> -:token"',
+        _STORE,
+    ),
+    Mutant(
+        "a whole slice is taken for a change of it",
+        "runtime/record/frames.py",
+        "[name, policy, _complete(change) if names[name] else change]",
+        "[name, policy, change]",
+        _FRAMES,
+    ),
+    Mutant(
+        "rows after the last frames are not read",
+        "runtime/record/frames.py",
+        "    for step in store.steps(run_id, after=complete, until=until):\n",
+        "    for step in ():\n",
+        _FRAMES,
+    ),
+    Mutant(
+        "large content is left out of an exported file",
+        "runtime/record/export.py",
+        "max_inline=sys.maxsize",
+        "max_inline=1",
+        _EXPORT,
+    ),
+    Mutant(
+        "what leaves in a file is not masked",
+        "runtime/record/export.py",
+        "                content = redact(content.decode()).encode()\n",
+        "                content = content.decode().encode()\n",
+        _EXPORT,
+    ),
+    Mutant(
+        "names of content in a sealed store are its digests",
+        "runtime/record/seals.py",
+        'return blake2b(digest.encode("utf-8", "surrogatepass"), digest_size=20, key=self._key).hexdigest()',
+        "return digest",
+        _SEALED,
+    ),
+    Mutant(
+        "what is not sealed passes for sealed",
+        "runtime/record/seals.py",
+        "        if not isinstance(data, Mapping) or [*data] != [_SEALED]:\n            raise _not_sealed()\n",
+        "        if not isinstance(data, Mapping) or [*data] != [_SEALED]:\n            return data\n",
+        _SEALED,
+    ),
+    Mutant(
+        "any seal opens a sealed store",
+        "runtime/record/seals.py",
+        "    if not key.startswith(_GREETING) or len(key) != len(_GREETING) + _KEY_BYTES:\n",
+        "    if False:\n",
+        _SEALED,
+    ),
+    Mutant(
+        "content that an append counts on is removed under it",
+        "runtime/record/upkeep.py",
+        " AND {version} = :seen",
+        " AND ({version} = :seen OR TRUE)",
+        _SERVER,
+    ),
+    Mutant(
+        "a large file that changed while it was copied is recorded",
+        "runtime/record/sql.py",
+        "        if made.hexdigest() != digest:\n",
+        "        if False:\n",
+        _LARGE,
+    ),
+    Mutant(
+        "frames are not verified",
+        "runtime/record/verification.py",
+        "if blob and not self._is_right(name, blob):",
+        "if False:",
+        _STORE,
+    ),
+    Mutant(
+        "a replay runs tools whose effects leave the machine",
+        "testing/recorded_model.py",
+        "if self._serve or (has_effects and not is_named):",
+        "if self._serve:",
+        _REPLAY,
+    ),
+    Mutant(
+        "a replay does not look at state",
+        "testing/divergences.py",
+        "        self._state(old.seq, old_rows, new_rows)\n        self._files(old.seq, old, new)\n",
+        "        self._files(old.seq, old, new)\n",
+        _REPLAY,
+    ),
+    Mutant(
+        "the model is not told of files that were kept",
+        "loop/recorded.py",
+        "        if self._kept:\n            kept,",
+        "        if False:\n            kept,",
+        _KEPT,
+    ),
+    Mutant(
+        "a message is not served",
+        "runtime/record/recorder.py",
+        '                self.messages.append(self.text(step.body["text"]))\n',
+        "                pass\n",
+        _KEPT,
+    ),
+    Mutant(
+        "what handlers read is not noted",
+        "runtime/record/files.py",
+        "        self._noted[path] = None",
+        "        del path",
+        _READ,
+    ),
+    Mutant(
+        "a replay gives handlers the time at which their call began",
+        "testing/recorded_model.py",
+        "        if not readings:\n            return otherwise\n",
+        "        if True:\n            return otherwise\n",
+        _TIMES,
+    ),
+]
