@@ -47,10 +47,10 @@ quick: $(VENV)/.test
 # 2,000 runs that are killed until they end; CI takes 200.
 torture: export WINK_KILLED_RUNS ?= 2000
 torture: $(VENV)/.test
-	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 $(PROOFS) $(MUTANTS:%=--ignore=%)
+	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 -o faulthandler_timeout=2000 $(PROOFS) $(MUTANTS:%=--ignore=%)
 
 mutants: $(VENV)/.test
-	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 $(MUTANTS)
+	@$(BIN)/python -m pytest -m torture -n 2 --dist worksteal --timeout 1800 -o faulthandler_timeout=2000 $(MUTANTS)
 
 # `make fuzz FUZZ="paths journal" SECONDS_EACH=60`; without FUZZ all targets.
 fuzz: $(VENV)/.test
