@@ -79,6 +79,18 @@ def test_what_is_exported_is_there(package: str) -> None:
         assert hasattr(module, name), name
 
 
+def test_completion_offers_what_is_imported_on_first_use() -> None:
+    """`dir()` of a fresh package lists every public name, also those that were not looked up yet."""
+    code = (
+        "import importlib\n"
+        f"for home in {['', *(f'.{home}' for home in HOMES)]}:\n"
+        "    module = importlib.import_module('weakincentives' + home)\n"
+        "    print(sorted(set(module.__all__) - set(dir(module))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.splitlines()) == {"[]"}
+
+
 def documented() -> list[ModuleType]:
     """The modules that documentation may import from: the root, and each home of public names."""
     return [weakincentives, *(importlib.import_module(f"weakincentives.{home}") for home in HOMES)]
