@@ -41,7 +41,6 @@ from .ledger.effects import LedgerEntry, load_result, store_result
 from .ledger.leases import LedgerLease, begin_running, end_running, keep_claim
 from .ledger.protocol import Claim, Claimed, Conflict, Replay, UnknownOutcome
 from .limits import HandlerLimits
-from .recall import recall_answer
 from .redaction import described, text_of
 from .run import Run
 from .transactions import Savepoint
@@ -402,4 +401,4 @@ def _storable(why: str) -> str:
     return why[:_MAX_WHY].replace("\x00", "").encode("utf-8", "backslashreplace").decode()
 
 
-__all__ = ["IdempotentCall", "recall_answer"]
+__all__ = ["IdempotentCall"]
