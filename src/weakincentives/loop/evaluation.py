@@ -1,13 +1,13 @@
 """The loop that all adapters with `ask` share: render, ask, run the calls, answer every one, until there is an answer.
 
-begin   answer what an earlier conversation left open, say the prompt, enter the resources
+begin   answer what an earlier conversation left open, add the prompt, enter the resources
 ask     limits, request, waiting and asking again when the provider is busy
 answer  the turn's calls through the engine; every id is answered, also when an exception passes
 finish  parse the final answer or say what was wrong with it
 fail    answer what is open, keep the history with the exception
 
-What it knows and counts is in `state.py`, shared with drivers of programs that have a loop of their own. What reaches
-outside goes through `LiveSteps`, and call ids are made sound by `CallIds`; both are below.
+The state is in `state.py`, shared with adapters whose program has its own loop. Requests, calls and waits go through
+`LiveSteps`, and `CallIds` makes call ids unique; both are below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One question to a model and its answer, in words no provider owns; how it can fail, and when it is asked again."""
+"""One request to a model and its answer, independent of the provider; how it can fail, and when it is sent again."""
 
 from __future__ import annotations
 

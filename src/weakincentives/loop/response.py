@@ -1,4 +1,4 @@
-"""What an evaluation gives back: its response, or with an exception the conversation; and answers to open calls."""
+"""What an evaluation returns: its response, or the conversation kept with an exception; and answers to open calls."""
 
 from __future__ import annotations
 

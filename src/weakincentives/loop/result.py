@@ -1,4 +1,4 @@
-"""What came of one request of a batch, where it failed if it did, and whether to try it again."""
+"""The result of one request of a batch, the phase in which it failed, and whether to try again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_WAIT = 60.0
 @final
 @dataclass(slots=True)
 class LoopResult(Generic[RequestT, ResponseT]):
-    """What came of one request.
+    """The result of one request.
 
     Attributes:
         response: the answer; None when there is an error.

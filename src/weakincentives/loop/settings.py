@@ -1,4 +1,4 @@
-"""What an author sets for an adapter, with its defaults: turns, calls, requests. The same for all its evaluations."""
+"""An adapter's settings and their defaults: turns, calls, requests. The same for all its evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as bytes: the same for equal values, and for no others, in every process. What keys and hashes are made of.
+"""Values as bytes, for keys and hashes: equal values give the same bytes in every process, different values do not.
 
 By value, not by serialisation: a field that is excluded or masked in JSON counts, `Decimal` 10 and 10.00 are one value,
 and so are equal instants in two zones. Values of different kinds differ, also 1, 1.0 and True: the types of their

@@ -1,4 +1,4 @@
-"""Which row of the ledger a call is."""
+"""Which row of the ledger belongs to a call."""
 
 from __future__ import annotations
 

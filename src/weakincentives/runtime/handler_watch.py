@@ -1,4 +1,4 @@
-"""When a handler really ends: also one that its call gave up on, wherever it runs."""
+"""Noticing when a handler really ends, even one that its call has abandoned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said so far, in words no provider owns: the memory of a conversation."""
+"""The messages of a conversation so far, independent of the provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where something was begun: the thread, the task and the event loop, so that others can see when these are gone."""
+"""Where something was started: the thread, the task and the event loop, so that others can see when these end."""
 
 from __future__ import annotations
 

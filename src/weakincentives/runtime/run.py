@@ -1,4 +1,4 @@
-"""What stays the same over the calls of one evaluation, and the little that is remembered between them."""
+"""What the calls of one evaluation share, and what is remembered between them."""
 
 from __future__ import annotations
 

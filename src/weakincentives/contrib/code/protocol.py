@@ -61,7 +61,7 @@ class EvalFiles:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """What came of an evaluation.
+    """The result of an evaluation.
 
     Attributes:
         value: of the last expression, in plain Python types; None when there is none.

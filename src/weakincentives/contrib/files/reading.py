@@ -64,7 +64,7 @@ class Listing:
     entries: tuple[Entry, ...]
 
     def render(self) -> str:
-        """One entry a line; directories end in a slash."""
+        """One entry per line; directories end in a slash."""
         return "\n".join([_entry(entry) for entry in self.entries])
 
 

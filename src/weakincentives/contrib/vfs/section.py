@@ -1,4 +1,4 @@
-"""The suite for files: tools to find, read, write and edit them, and rules that keep a model from losing any."""
+"""The suite for files: tools to find, read, write and edit them, and a policy against overwriting unread ones."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class HostFilesystem(HostReading):
         staged: str | None,
         old: os.stat_result | None = None,
     ) -> None:
-        """Put it there, inside of the directories that are missing; what is not taken is dropped."""
+        """Move it into place, making missing directories; whatever could not be moved is deleted."""
         if rest or staged is None:
             staged = self._staging.wrapped(staged, rest, at=at)
             path = path[: len(path) - sum(len(part) + 1 for part in rest)]

@@ -1,4 +1,4 @@
-"""What is kept for roots, as a person may look at it: which entries there are, whose, how large, and in what state."""
+"""Listing the undo state that is kept for roots: which entries there are, whose, how large, and in what state."""
 
 from __future__ import annotations
 

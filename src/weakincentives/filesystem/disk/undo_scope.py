@@ -32,7 +32,7 @@ from .undo_log import Mutations, UndoLog
 
 @final
 class HostSnapshot:
-    """A state of a `HostFilesystem`, to be given back to it.
+    """A state of a `HostFilesystem`, for `restore` and `release`.
 
     It cannot be restored once it was released, or once an older one was restored. One that is garbage collected
     counts as released.
