@@ -276,8 +276,8 @@ MUTANTS = [
     Mutant(
         "subscribers are not told of refusals",
         "runtime/conclude.py",
-        "            run.tell(event)\n        elif run.unheard",
-        "            pass\n        elif run.unheard",
+        "            run.tell(event)\n        elif run.dispatch_if_unsubscribed",
+        "            pass\n        elif run.dispatch_if_unsubscribed",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",

@@ -51,7 +51,7 @@ _MAX_STEM_CHARS = 24
 """With a number after it an id stays short enough for every provider."""
 
 
-class AskedAdapter(EvaluatingAdapter, Protocol):
+class TurnAdapterProtocol(EvaluatingAdapter, Protocol):
     """What the loop needs of an adapter: a `TurnAdapter`."""
 
     def ask(self, request: ModelRequest) -> ModelTurn:
@@ -69,7 +69,7 @@ class Evaluation(Generic[OutputT]):
 
     def __init__(  # noqa: PLR0917 - what one call of `evaluate` has gathered
         self,
-        adapter: AskedAdapter,
+        adapter: TurnAdapterProtocol,
         prompt: Prompt[OutputT],
         session: Session,
         options: StartedOptions,
@@ -287,7 +287,7 @@ class LiveSteps:
     timeout runs in a worker, so that it can be given up on.
     """
 
-    def __init__(self, adapter: AskedAdapter, executor: ToolExecutor, waiting: Waiting) -> None:
+    def __init__(self, adapter: TurnAdapterProtocol, executor: ToolExecutor, waiting: Waiting) -> None:
         self._adapter = adapter
         self._executor = executor
         self._waiting = waiting
@@ -440,4 +440,4 @@ def _add(ids: set[str], event: ToolInvoked) -> None:
         ids.add(event.call_id)
 
 
-__all__ = ["AskedAdapter", "Evaluation"]
+__all__ = ["TurnAdapterProtocol", "Evaluation"]

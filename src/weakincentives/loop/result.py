@@ -162,7 +162,7 @@ class ProgressCounter:
         self._total = length_hint(requests, 0) or None if not isinstance(requests, Iterator) else None
         self._done = self._failed = self._running = 0
         self._line = _Line(sys.stderr) if progress is True or (progress is None and sys.stderr.isatty()) else None
-        self._told = progress if callable(progress) else self._line
+        self._report = progress if callable(progress) else self._line
 
     def begin(self) -> None:
         """One more is running."""
@@ -173,10 +173,10 @@ class ProgressCounter:
         self._running -= 1
         self._done += 1
         self._failed += not result.ok
-        if self._told is None:
+        if self._report is None:
             return
         try:
-            self._told(LoopProgress(self._done, self._failed, self._running, self._total, result))
+            self._report(LoopProgress(self._done, self._failed, self._running, self._total, result))
         except Exception:
             _logger.exception("The function that is told of progress raised")
 

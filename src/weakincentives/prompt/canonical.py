@@ -242,7 +242,7 @@ def unkeyable(params_type: Any, names: tuple[str, ...] = ()) -> str | None:
     Only the fields in `names` are looked at, if there are any. Annotations that say nothing (`Any`, a type variable,
     a name that cannot be resolved here) are left to the call.
     """
-    look = _Look()
+    look = _AnnotationWalk()
     hints = _hints(get_origin(params_type) or params_type)
     for name in names:
         if name in hints:
@@ -253,7 +253,7 @@ def unkeyable(params_type: Any, names: tuple[str, ...] = ()) -> str | None:
 
 
 @final
-class _Look:
+class _AnnotationWalk:
     """A walk through annotations that ends at the first problem."""
 
     __slots__ = ("_classes", "problem")

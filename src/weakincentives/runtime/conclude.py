@@ -59,7 +59,7 @@ async def conclude(
     try:
         if run.deadline is None and (bound is None or bound.tool.timeout is None):
             run.tell(event)
-        elif run.unheard(event) is None:
+        elif run.dispatch_if_unsubscribed(event) is None:
             await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
     except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of a user's class
         log_dispatch_failure(error, run)

@@ -100,7 +100,7 @@ async def tell(accepted: Accepted, savepoint: Savepoint, run: Run, waiting: Wait
     event, steps, tool = _event(accepted, savepoint, run), None, accepted.admitted.tool
     try:
         is_limited = run.deadline is not None or tool.timeout is not None
-        dispatched = run.unheard(event) if is_limited else run.tell(event)
+        dispatched = run.dispatch_if_unsubscribed(event) if is_limited else run.tell(event)
         if dispatched is None:
             steps = Steps(tool, run, waiting, least=AFTER_HANDLER)
             dispatched = await steps.run(run.tell, event)
@@ -118,6 +118,8 @@ async def commit(told: Told, savepoint: Savepoint, run: Run, waiting: Waiting) -
     The record comes before that step: it can be awaited, and a call that cannot be recorded is undone.
     """
     if run.recorder is not None and not run.recorder.stopped:
+        # First the record, then the files: if the process is killed in between, the files are undone when it starts
+        # again, and a resumed run restores them from the record. The other way round, the call would be run twice.
         told = await _put_on_record(told, savepoint, run, run.recorder, waiting)
     around = None if savepoint.owner.around is None else savepoint.enclosing_fence()
     if around is not None:

@@ -14,7 +14,7 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from .call import KEPT, Refused, ToolCall, ToolReply, short_id
 from .conclude import conclude_now, reply_from_event
-from .effects import INEXACT, ClaimRequest, claim_request, formerly, running_text, runs_here, unknown_text
+from .effects import INEXACT, ClaimRequest, claim_request, former_key, running_text, runs_here, unknown_text
 from .ledger.effects import LedgerEntry, load_result
 from .ledger.protocol import is_same_tool
 from .run import Run
@@ -81,7 +81,7 @@ def _find(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -> L
     entry = ledger.find(asked.effect_id)
     if entry is not None and _is_same_call(asked, entry):
         return entry
-    former = formerly(asked, tool, params, run) if ledger.former_keys else None
+    former = former_key(asked, tool, params, run) if ledger.former_keys else None
     entry = None if former is None else ledger.find(former.asked.effect_id)
     if former is None or entry is None or not _is_same_call(former.asked, entry):
         return None

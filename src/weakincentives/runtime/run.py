@@ -39,9 +39,9 @@ class Run:
 
     __slots__ = (
         "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "budget_tracker", "clock", "deadline",
-        "files_view", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra", "memory", "monotonic",
-        "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources", "run_context", "session",
-        "session_id", "tell", "time", "tools", "truncated", "unheard",
+        "dispatch_if_unsubscribed", "files_view", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra",
+        "memory", "monotonic", "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources",
+        "run_context", "session", "session_id", "tell", "time", "tools", "truncated",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +75,9 @@ class Run:
         self.time: Callable[[], float] = self.clock.time
         self.record: Callable[[object], None] = unowned_recorder(session)
         self.tell: Callable[[object], DispatchResult] = session.dispatcher.dispatch
-        self.unheard: Callable[[object], DispatchResult | None] = _unheard(session.dispatcher)
+        self.dispatch_if_unsubscribed: Callable[[object], DispatchResult | None] = _dispatch_if_unsubscribed(
+            session.dispatcher
+        )
         self.has_eager_tools: bool = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
@@ -126,9 +128,9 @@ class Run:
         return self._ledger
 
 
-def _unheard(dispatcher: Dispatcher) -> Callable[[object], DispatchResult | None]:
-    """Dispatches events that no code of a user listens for; None for others, and where that cannot be told."""
-    return dispatcher.unheard if isinstance(dispatcher, InProcessDispatcher) else lambda _: None
+def _dispatch_if_unsubscribed(dispatcher: Dispatcher) -> Callable[[object], DispatchResult | None]:
+    """Dispatches events without subscribers; gives None for others, and for a dispatcher of another class."""
+    return dispatcher.dispatch_if_unsubscribed if isinstance(dispatcher, InProcessDispatcher) else lambda _: None
 
 
 # The tracker of a run that is bound as a resource, beside or instead of one that was passed.

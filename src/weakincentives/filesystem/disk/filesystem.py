@@ -27,7 +27,7 @@ from .reading import HostReading
 from .reversal import large_in, node_in
 from .staging import Staging
 from .syscalls import DIRECTORY, Syscalls, look
-from .undo_scope import HostSnapshot, UndoScope, Writing
+from .undo_scope import HostSnapshot, UndoScope, WriteOperation
 
 _log = logging.getLogger(__name__)
 
@@ -220,10 +220,10 @@ class HostFilesystem(HostReading):
     def _tree(self) -> WalkTree:
         return _HostTree(self)
 
-    def _writing(self, path: str, *others: str) -> Writing:
+    def _writing(self, path: str, *others: str) -> WriteOperation:
         if self._read_only:
             raise ReadOnlyError(f"{self!r} is read-only, so {path!a} was not changed.")
-        return Writing(self._scope, (path, *others))
+        return WriteOperation(self._scope, (path, *others))
 
     def _put_file(self, path: str, content: str | bytes, *, append: bool) -> None:
         data = encode(content)
@@ -270,7 +270,7 @@ class HostFilesystem(HostReading):
 
     @contextmanager
     def _transfer(
-        self, writing: Writing, source: str, target: str
+        self, writing: WriteOperation, source: str, target: str
     ) -> Generator[tuple[int, str, int, str, Sequence[str]], None, None]:
         """Check that the source may go to the target; the directory and name of both, and what is missing below.
 
