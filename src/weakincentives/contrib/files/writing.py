@@ -24,9 +24,7 @@ class WriteFileParams:
     """The file, from the root of the workspace; missing directories are made."""
     content: str
     """The whole new content of the file."""
-    overwrite: bool = field(
-        default=False, metadata={"description": "Replace a file that exists though it was not read."}
-    )
+    overwrite: bool = field(default=False, metadata={"description": "Replace an existing file that was not read."})
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,11 +143,11 @@ class ShellExecuteParams:
     )
     stdin: str = field(default="", metadata={"description": "What the command reads from its standard input."})
     timeout_seconds: float | None = field(
-        default=None, metadata={"description": "Stop it after so long; the sandbox's own limit unless given."}
+        default=None, metadata={"description": "Stop it after this many seconds; by default, the sandbox's own limit."}
     )
     check: bool = field(
         default=False,
-        metadata={"description": "Take an exit code other than 0 as a failure: all that the command did is undone."},
+        metadata={"description": "Treat an exit code other than 0 as a failure: everything the command did is undone."},
     )
 
 
