@@ -281,9 +281,9 @@ def _masked(failure: RequestFailed) -> str:
 
 @final
 class LiveSteps:
-    """Takes them in the thread of the caller, or in its event loop, as `waiting` says.
+    """Sends requests, runs calls and waits, in the thread of the caller or in its event loop, as `waiting` says.
 
-    A seam: what records or replays a run stands between this and the evaluation. In a thread a request that has a
+    What records or replays a run wraps it. In a thread a request that has a
     timeout runs in a worker, so that it can be given up on.
     """
 

@@ -190,7 +190,7 @@ class ProgressCounter:
 
 @final
 class _Line:
-    """One line of a terminal, written over again and again."""
+    """One line of a terminal that is overwritten as the run progresses."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

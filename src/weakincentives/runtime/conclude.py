@@ -36,7 +36,7 @@ async def conclude(
 ) -> ToolReply:
     """End a call that was not admitted: one event, one answer, nothing to undo.
 
-    A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
+    A call whose id is known already has both: it gets that answer again. `result` is for answers that came
     from elsewhere and are more than a text. Subscribers have the time that those of a call that ran have; one that
     takes longer is given up on and logged, which changes neither event nor answer.
     """
@@ -139,7 +139,7 @@ def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
 
 
 def reply_from_event(event: ToolInvoked, run: Run) -> ToolReply:
-    """The answer that was recorded with a call; of a success that was undone since, that."""
+    """The answer that was recorded with a call; for a success that was undone since, an error that says so."""
     if was_undone(run.session, event):
         text = f"{_UNDONE}\nCheck what is there now before you call '{event.tool_name}' again."
         return ToolReply(event.call_id or "", text, ToolResult.error(text), "undone", is_error=True)

@@ -93,9 +93,10 @@ def reply_text(admitted: Admitted, result: ToolResult[Any], run: Run) -> str:
 
 
 async def tell(accepted: Accepted, savepoint: Savepoint, run: Run, waiting: Waiting) -> Told:
-    """Publish the event to the subscribers while the call can still be undone; when one of them fails, it is.
+    """Publish the event to the subscribers while the call can still be undone; if one of them fails, it is undone.
 
-    Published after the call was kept, a failure there could only be logged: the state and its readers would differ.
+    If it were published after the call was kept, a failure could only be logged, and subscribers would have missed a
+    change that stays.
     """
     event, steps, tool = _event(accepted, savepoint, run), None, accepted.admitted.tool
     try:
@@ -162,7 +163,7 @@ def _as_crashed(error: BaseException, ended: HandlerOutcome, run: Run) -> Handle
 
 
 def _stopped(error: BaseException, ended: HandlerOutcome) -> HandlerOutcome:
-    """Ctrl-C around the handler: the call has not succeeded any more, and what interrupts it must propagate."""
+    """Ctrl-C around the handler: the call no longer counts as a success, and the interrupt must propagate."""
     if ended.outcome in KEPT:
         return interrupted(error)
     return ended if ended.raises is not None else replace(ended, raises=error)

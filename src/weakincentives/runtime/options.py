@@ -41,7 +41,7 @@ class CallRecorder(Protocol):
         ...
 
     def stop(self) -> None:
-        """Record nothing more: how calls end now is no part of the run; if `stopped` stays False, they still are."""
+        """Record nothing more: the run was interrupted. A recorder whose `stopped` stays False still records."""
         ...
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:

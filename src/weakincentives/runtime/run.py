@@ -35,7 +35,7 @@ from .truncation import TruncatedResults
 
 @final
 class Run:
-    """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
+    """What the calls of one evaluation share: tools, session, resources, limits. Safe to use from any thread."""
 
     __slots__ = (
         "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "budget_tracker", "clock", "deadline",
@@ -90,9 +90,9 @@ class Run:
         self.files_view: FilesView = GuardedFilesystem  # a record of what is read has its own
 
     def savepoint(self) -> Savepoint:
-        """A savepoint over everything that takes part in a call; who that is changes when a resource is born.
+        """A savepoint over everything that takes part in a call; the participants change when a resource is built.
 
-        `Refused` for a call that is begun by a handler that was given up on, on the same session or files.
+        `Refused` for a call made by an abandoned handler on the same session or files.
         """
         parts = self.resources.root.snapshotables  # not through the method: this runs for every tool call
         if parts is not self._parts:
@@ -159,7 +159,7 @@ _NO_CALL: PastCall = (None, None, object())
 
 @final
 class CallMemory:
-    """Which ids were brought to this run, and how the last calls repeat one another.
+    """Which call ids this run has seen, and how often the last calls were repeated.
 
     Every id is kept as long as the run: a call that was answered is never run again. That is one entry per call, and
     its text is the one the log holds as well. Counting is exact for calls that come one after another; calls from

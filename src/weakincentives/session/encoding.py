@@ -141,7 +141,7 @@ def _encode(value: Any, open_places: Places | None) -> tuple[Any, list[Any], Any
     patched = _dump(cls, value)
     for path, part in differences:
         if not path:
-            raise SessionFormatError(f"A {type_name(cls)} cannot be saved: it does not come back as it was.")
+            raise SessionFormatError(f"A {type_name(cls)} cannot be saved: it would not load as it was.")
         part_data, part_patches, part_back = _encode(part, _open_places(part))
         patches.append([list(path), type_name(class_of(part)), part_data, part_patches])
         _put(data, path, None)

@@ -141,7 +141,7 @@ class HostFilesystem(HostReading):
         return self._disk.hides
 
     def close(self) -> None:
-        """Release all snapshots, keep what was written, give back locks and descriptors. Twice is fine.
+        """Release all snapshots, keep what was written, give back locks and descriptors. Calling it twice is fine.
 
         Reading and writing raise `ValueError` afterwards.
         """

@@ -100,7 +100,7 @@ class StateEntry:
         return f"{self.home.path}/{ROOTS}/{self.name}"
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for fd in {self.fd, self.vault} - {-1}:
             self.sys.close(fd)
         self.fd = self.vault = -1

@@ -256,7 +256,7 @@ class Differences:
         return None if place is None else large_in(self._disk.sys, self._dirs(place), place.path)
 
     def _rewind(self, record: Record) -> None:
-        """Take one record (newest first) back in the description."""
+        """Reverse one record (newest first) in the description."""
         if record.operation == "create":
             self._set(record.path, PreviousNode(None))
         elif record.operation == "move":

@@ -26,7 +26,7 @@ _ELSEWISE: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOP
 
 
 def never_stop() -> None:
-    """What a copy asks while a root is being restored: that is never given up, being the end of a call that was."""
+    """The check of a copy that is made while a root is being restored: a restore is never cancelled."""
 
 
 def copy_content(

@@ -175,7 +175,7 @@ def forget(entry: StateEntry, lost: list[str]) -> list[str]:
     """
     with entry.locked():
         if losses(entry) != lost:
-            raise StateAdminError("what is kept has changed meanwhile; look at it again")
+            raise StateAdminError("what is kept has changed in the meantime; list it again")
         return drop_all(entry)
 
 
