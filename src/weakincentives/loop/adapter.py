@@ -71,7 +71,7 @@ class Adapter(ABC):
             session: where state and events go.
             tool_results: in manual mode, the answers to the calls of the last step; the limits are still that step's.
                 An answer to a call that was not run here, such as a denial, is recorded as it is given. With a
-                `history` that has open calls the conversation goes on where it was, and the prompt is not said again.
+                `history` that has open calls the conversation goes on where it was, and the prompt is not sent again.
             options: deadline, budget, listeners and so on; see `RunOptions`.
 
         Raises:
