@@ -39,7 +39,7 @@ class DeployParams:
 
 @dataclass(slots=True, frozen=True)
 class StepDone:
-    """What came of a step."""
+    """The result of a step."""
 
     step: str
 

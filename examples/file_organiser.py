@@ -29,7 +29,7 @@ class Folder:
 
 
 class Organiser(MainLoop[Folder, None]):
-    """One folder a request; `files` are those of the latest, as the agent left them."""
+    """One folder per request; `files` are those of the latest, as the agent left them."""
 
     files: VfsToolsSection
 

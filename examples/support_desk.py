@@ -61,7 +61,7 @@ def _refund(params: Refund, *, context: ToolContext) -> ToolResult[str]:
 look_up = Tool[Order, str](name="look_up_order", description="What is known of an order.", handler=_look_up)
 refund = Tool[Refund, str](
     name="refund",
-    description="Pay money back to the customer. Once an order.",
+    description="Pay money back to the customer. Once per order.",
     handler=_refund,
     # One refund an order, in whichever ticket, thread, process or year.
     idempotency=IdempotencyConfig(strategy="custom", key_fn=lambda params: params.order_id, scope="refunds", ttl=None),

@@ -1,4 +1,4 @@
-"""The only place that asks what time it is, so that tests can say."""
+"""The only place that reads the time, so that tests can set it."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def checked_seconds(name: str, value: object, *, zero: bool = False) -> float:
         raise TypeError(f"{name} must be a number of seconds, got {value!r}.")
     if is_finite_number(value) and (value > 0 or (zero and value == 0)):
         return float(min(value, MAX_SECONDS))
-    what = "finite number of seconds from 0 on" if zero else "positive, finite number of seconds"
+    what = "finite number of seconds, 0 or more" if zero else "positive, finite number of seconds"
     shown = repr(value) if value > -MAX_SECONDS or isinstance(value, float) else "a huge negative integer"
     raise ValueError(f"{name} must be a {what}, got {shown}.")

@@ -1,7 +1,7 @@
 """How a crash is logged: one line that names the exception, the request and the run.
 
-The traceback is for those who ask for it: it follows where the logger is at DEBUG. Of a handler that raised it is in
-the event of the call in any case, as `ToolInvoked.error`.
+The traceback is logged only at DEBUG. For a handler that raised, the event of the call always has it, as
+`ToolInvoked.error`.
 """
 
 from __future__ import annotations

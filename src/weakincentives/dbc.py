@@ -179,7 +179,7 @@ def require(predicate: Predicate, message: str) -> Callable[[Callable[P, R]], Ca
 
     The predicate's parameters name the arguments it wants; a name the function does not have is a `TypeError` when
     it is decorated. A predicate that raises counts as not true; one that returns `(False, "text")` fails with that
-    text in the place of `message`. Stacked conditions are checked in source order.
+    text instead of `message`. Stacked conditions are checked in source order.
 
     >>> @require(lambda count: count > 0, "count must be positive")
     ... def repeat(text: str, count: int) -> str:

@@ -1,7 +1,7 @@
-"""The event loop of synchronous code: async handlers and resources run on it, and it is kept from one call to the next.
+"""The event loop of synchronous code: async handlers and resources run on it, and it is kept between calls.
 
-A connection pool belongs to the event loop it was first used on. So synchronous code runs all that is async on one
-loop: each thread has one, and what runs in our own worker threads uses the loop of the run it belongs to.
+A connection pool belongs to the event loop it was first used on. So synchronous code runs everything async on one
+loop per thread; our own worker threads use the loop of the run they work for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tool handler returns, and the text the model reads of it."""
+"""What a tool handler returns, and the text that the model reads."""
 
 from __future__ import annotations
 

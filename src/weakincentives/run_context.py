@@ -1,4 +1,4 @@
-"""What is known of a run: its correlation ids, and the heartbeat that says it is alive."""
+"""The correlation ids of a run, and the heartbeat that shows it is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signal handlers of ours, which stand in front of the users' while a run is open; see interrupts.py.
+"""Our signal handlers, installed in front of the program's while a run is open; see interrupts.py.
 
 They pass a signal on while a user's code runs, and note it while ours does. Every signal that has a Python-level
 handler is covered. Only the main thread may change signal handlers, and only there they run.

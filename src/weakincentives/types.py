@@ -1,4 +1,4 @@
-"""Protocols shared by packages that must not know one another."""
+"""Protocols shared by packages that must not import one another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SnapshotT = TypeVar("SnapshotT")
 class Snapshotable(Protocol[SnapshotT]):
     """Something whose state can be restored.
 
-    `snapshot()` must be cheap: one is taken for every tool call. `restore(s)` brings back exactly the state at
+    `snapshot()` must be cheap: one is taken for every tool call. `restore(s)` restores exactly the state at
     `snapshot()`, any number of times; it must leave the object usable even when it raises. A class may also be a
     `ReleasingSnapshotable` or a `ReportingSnapshotable`; the engine looks for that once, when a call has ended.
     """

@@ -1,4 +1,4 @@
-"""The two ways to wait, blocking a thread or awaiting in an event loop: what waits is written once, as `async`.
+"""The two ways to wait, blocking a thread or awaiting in an event loop. Code that waits is written once, as `async`.
 
 It takes a `Waiting`. Synchronous code passes `blocking_here()`, with which a coroutine never suspends, and runs the
 coroutine by `drive`; async code passes `awaiting_here()`, and awaits it.

@@ -245,7 +245,7 @@ def test_a_loop_has_runs_of_it(tmp_path: Path, files: HostFilesystem, store: Sql
         assert desk.resume("good")[0].text == "Done."
         with pytest.raises(PromptEvaluationError) as again:
             desk.execute(Note("x"), run_id="bad")
-        with pytest.raises(NotResumableError, match="inside of Claude Code"):
+        with pytest.raises(NotResumableError, match="inside Claude Code"):
             desk.resume("bad", retry=True)
         assert len(server.received) == asked
     assert (str(again.value), again.value.phase) == (str(caught.value), "request")
@@ -307,7 +307,7 @@ def test_cancelling_interrupts_it(tmp_path: Path, root: Path, files: HostFilesys
         run_on_record = store.open("r")
         assert rows(run_on_record)[-1] == ("started", "n1", None)
         assert [info.run_id for info in store.interrupted()] == ["r"]
-        with pytest.raises(NotResumableError, match=r"inside of Claude Code.*`wink show`.*another run_id"):
+        with pytest.raises(NotResumableError, match=r"inside Claude Code.*`wink show`.*another run_id"):
             adapter.evaluate(prompt_for(files), Session(), record=store.run("r"))
     assert store.open("r").steps() == run_on_record.steps()
 
@@ -345,11 +345,11 @@ def test_a_process_that_ends_in_the_middle_of_a_call(
         assert run.data_at(seq)["__main__:Note"] == [{"text": "one"}]
         assert run.files_at(seq).read("b.txt") == "two\n"
         assert [info.run_id for info in store.interrupted()] == ["r"]
-        with pytest.raises(NotResumableError, match="inside of Claude Code"):
+        with pytest.raises(NotResumableError, match="inside Claude Code"):
             adapter_at("http://127.0.0.1:9", tmp_path).evaluate(prompt_for(files), Session(), record=store.run("r"))
         assert store.verify() == []
     assert main(["show", str(tmp_path / "runs.db"), "r"]) == 0
-    assert "It cannot go on: its turns happen inside of Claude Code" in capsys.readouterr().out
+    assert "It cannot go on: its turns happen inside Claude Code" in capsys.readouterr().out
 
 
 def test_a_native_tool_that_cannot_be_recorded_is_undone(tmp_path: Path, root: Path, files: HostFilesystem) -> None:

@@ -97,7 +97,7 @@ def test_without_a_source_it_shows_what_the_session_holds() -> None:
     """The digest that `refresh_digest` kept in the session is shown; without one the section says so."""
     session = Session()
     section = WorkspaceDigestSection(session=session)
-    assert "Nothing is known of the workspace yet." in read(section, session).text
+    assert "Nothing is known about the workspace yet." in read(section, session).text
     digest = refresh_digest(session, files())
     assert digest.body in read(section, session).text
     assert "Right now: 2 files" in Prompt(name="p", sections=[section]).render(session=session).text

@@ -105,8 +105,8 @@ def test_what_was_left_open_is_told_and_undone(old: Old, capsys: pytest.CaptureF
     assert steps[0] == "leave later.txt: the change had not happened"
     assert steps[1].startswith("remove new.txt")
     assert steps[2] == "move moved back to secret, if it is still what was moved"
-    assert steps[3].startswith("put t back as it was: a folder of 20")
-    assert steps[4].startswith("put a.txt back as it was: 5 bytes of 20")
+    assert steps[3].startswith("restore t as it was: a folder of 20")
+    assert steps[4].startswith("restore a.txt as it was: 5 bytes of 20")
     assert looks(old.root) == old.before
     assert not old.state.exists()
     assert main(["state", "import-v1", str(old.root), "--yes"]) == 1

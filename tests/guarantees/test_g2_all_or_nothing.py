@@ -347,7 +347,8 @@ def test_ctrl_c_at_random_moments(seed: int) -> None:
 
 
 STAGES = {
-    "dispatch.py", "admission.py", "invoke.py", "finish.py", "nesting.py", "contexts.py", "transactions.py",
+    "dispatch.py", "admission.py", "invoke.py", "finish.py", "conclude.py", "nesting.py", "contexts.py",
+    "transactions.py",
 }  # fmt: skip
 
 

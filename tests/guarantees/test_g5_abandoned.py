@@ -24,9 +24,9 @@ from weakincentives.errors import NoEffect
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolResult
 from weakincentives.runtime import EffectLedger, IdempotencyConfig, Ledger, Session, SqliteEffectLedger, ToolCall
 from weakincentives.runtime.executor import ToolExecutor
-from weakincentives.runtime.idempotent import recall_answer
 from weakincentives.runtime.ledger import Busy, LedgerEntry
 from weakincentives.runtime.ledger.leases import running_here
+from weakincentives.runtime.recall import recall_answer
 
 _ids = itertools.count()
 STILL = "The outcome of 'refund' is unknown: it is still running in this process."

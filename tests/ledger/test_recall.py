@@ -21,8 +21,8 @@ from weakincentives.runtime import (
     ToolInvoked,
 )
 from weakincentives.runtime.executor import ToolExecutor
-from weakincentives.runtime.idempotent import recall_answer
 from weakincentives.runtime.ledger import LedgerEntry
+from weakincentives.runtime.recall import recall_answer
 from weakincentives.runtime.run import Run
 
 

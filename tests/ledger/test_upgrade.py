@@ -26,9 +26,9 @@ from weakincentives.runtime import (
     ToolCall,
 )
 from weakincentives.runtime.executor import ToolExecutor
-from weakincentives.runtime.idempotent import recall_answer
 from weakincentives.runtime.ledger import EffectId
 from weakincentives.runtime.ledger.sqlite_file import APPLICATION_ID, BOOT
+from weakincentives.runtime.recall import recall_answer
 
 V1_TABLE = """
 CREATE TABLE wink_effects (

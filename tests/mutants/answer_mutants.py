@@ -54,21 +54,21 @@ MUTANTS = [
     ),
     Mutant(
         "a call that comes twice has two events",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "    if refused.duplicate:\n        return",
         "    if False:\n        return",
         _BY_HAND,
     ),
     Mutant(
         "another call gets the answer of an answered id",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "event.tool_name != call.name or not _same_params(call, event.params, run)",
         "False",
         _BY_HAND,
     ),
     Mutant(
         "a call that was declined may be run later",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "    if call_id:\n        run.memory.is_new(call.id)",
         "    if False:\n        run.memory.is_new(call.id)",
         _BY_HAND,
@@ -234,7 +234,7 @@ MUTANTS = [
     ),
     Mutant(
         "a refused call is recorded with its secrets",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "params = shown_arguments(call, run) if",
         "params = call.arguments if",
         _ARGUMENTS,

@@ -30,7 +30,7 @@ MUTANTS = [
     ),
     Mutant(
         "subscribers of refused calls have no limits",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)\n",
         "            run.tell(event)\n",
         _LIMITS,

@@ -264,20 +264,20 @@ MUTANTS = [
     Mutant(
         "the event of an admitted call is not recorded",
         "runtime/finish.py",
-        "    _keep_and_log(told.event, savepoint, run)\n    return",
+        "    keep_and_log(told.event, savepoint, run)\n    return",
         "    savepoint.settled = True\n    if told.event.success:\n        savepoint.keep()\n    return",
     ),
     Mutant(
         "the event of a refused call is not recorded",
-        "runtime/finish.py",
-        "    finally:\n        _keep_and_log(event, None, run)\n",
+        "runtime/conclude.py",
+        "    finally:\n        keep_and_log(event, None, run)\n",
         "    finally:\n        pass\n",
     ),
     Mutant(
         "subscribers are not told of refusals",
-        "runtime/finish.py",
-        "            run.tell(event)\n        elif run.unheard",
-        "            pass\n        elif run.unheard",
+        "runtime/conclude.py",
+        "            run.tell(event)\n        elif run.dispatch_if_unsubscribed",
+        "            pass\n        elif run.dispatch_if_unsubscribed",
     ),
     Mutant(
         "a subscriber that fails undoes nothing",
@@ -343,7 +343,7 @@ MUTANTS = [
     ),
     Mutant(
         "an interrupt in the engine is not undone",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "        try:\n            savepoint.undo()\n        except RollbackError as failed:",
         "        try:\n            savepoint.keep()\n        except RollbackError as failed:",
     ),
@@ -391,7 +391,7 @@ MUTANTS = [
     Mutant("results are not capped", "runtime/finish.py", "if len(text) > tool.max_result_chars:", "if False:"),
     Mutant(
         "refusals are not capped",
-        "runtime/finish.py",
+        "runtime/conclude.py",
         "run.truncated.truncate_for(name, call_id, refused.text)",
         "refused.text",
     ),

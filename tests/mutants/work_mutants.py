@@ -118,7 +118,7 @@ MUTANTS = [
     Mutant(
         "an undo is given up with its call",
         "filesystem/disk/restoration.py",
-        "self._sys.fstat(source), check=go_on)",
+        "self._sys.fstat(source), check=never_stop)",
         "self._sys.fstat(source))",
         _LARGE,
     ),

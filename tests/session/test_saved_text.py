@@ -159,7 +159,7 @@ def test_the_text_is_what_it_was() -> None:
         (Point(1, SecretStr("a")), "The data does not fit .*Point: label"),  # type: ignore[arg-type]
         (Shape([], weights={"\ud800": 1.5}), "A builtins:dict cannot be saved: .*surrogates"),
         (Short("abcd"), "The data does not fit .*Short: text"),
-        (Open({1: "a"}), "A builtins:dict cannot be saved: it does not come back as it was"),
+        (Open({1: "a"}), "A builtins:dict cannot be saved: it would not load as it was"),
         (Open({"\ud800": 1}), "A .*Open cannot be saved"),
         (Open((object(),)), "A .*Open cannot be saved: Unable to serialize"),
         (Open(Short("abcd")), "The data does not fit .*Short: text"),

@@ -1,1 +1,1 @@
-"""What `wink demo` shows, one module a subject; each has `show()`, which gives the text."""
+"""What `wink demo` shows."""

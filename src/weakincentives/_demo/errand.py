@@ -58,7 +58,7 @@ TEMPLATE = PromptTemplate[Any](
 
 
 def play(adapter: Any, on_event: OnEvent, *, record: SqliteRunStore | None = None) -> Played:
-    """Let a model do the errand. What it puts on the list is its own affair; that the log is true is not.
+    """Let a model do the errand. The list may be anything; the log must be true.
 
     With a store the run is on record there, as `demo`.
     """

@@ -1,4 +1,4 @@
-"""The project to be repaired: a tea shop whose discounts are wrong, as it is and as it shall be."""
+"""The project to be repaired: a tea shop whose discounts are wrong, before and after."""
 
 from __future__ import annotations
 

@@ -184,17 +184,17 @@ class AnthropicAdapter(SdkAdapter):
     """Asks through the `anthropic` package.
 
     Construction raises ImportError without the package (`pip install 'weakincentives[anthropic]'`) and sends nothing.
-    The key comes from ANTHROPIC_API_KEY unless it is given; a server of one's own needs none.
+    The key comes from ANTHROPIC_API_KEY unless it is given; your own server needs none.
 
     Args:
         model: its name.
-        max_tokens: how much the model may write in one turn; the API wants to know.
+        max_tokens: how much the model may write in one turn; the API requires it.
         cache: let the provider keep the beginning of the conversation, so that the next turn costs less.
         base_url: another server.
         extra: further fields of the request's body, such as `{"thinking": {"type": "adaptive"}}`.
-        client: an `anthropic.Anthropic` of one's own; `async_client` an `anthropic.AsyncAnthropic`. Neither is closed
+        client: your own `anthropic.Anthropic`; `async_client` your own `anthropic.AsyncAnthropic`. Neither is closed
             here.
-        options: as of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
+        options: those of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
     """
 
     def __init__(

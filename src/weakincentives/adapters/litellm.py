@@ -1,4 +1,4 @@
-"""Models behind LiteLLM, which speaks to most providers there are."""
+"""Models behind LiteLLM, which supports most providers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LiteLLMAdapter(SdkAdapter):
         strict: send strict schemas, as `OpenAIAdapter` does; off by default, as not every provider takes them.
         native_output: ask for JSON by schema where the answer is typed; off by default likewise.
         extra: further arguments of `litellm.completion`.
-        options: as of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
+        options: those of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
     """
 
     clients_keep_time = False  # some providers of LiteLLM bring clients of their own

@@ -1,4 +1,4 @@
-"""A real model in this process: no key, no network, and answers of the size of its weights."""
+"""A real model in this process: no key and no network. It is small, and so are its abilities."""
 
 from __future__ import annotations
 

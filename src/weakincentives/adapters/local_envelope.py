@@ -1,4 +1,4 @@
-"""How a model that knows no tools calls them: it may write nothing but a call or an answer, as JSON of this form.
+"""Tool calls for models without tool support: the model may write only a call or an answer, as JSON of this form.
 
     {"tool": "add", "args": {"a": 1, "b": 2}}       one of the tools, with arguments of its schema
     {"answer": "Three."}                            or the end

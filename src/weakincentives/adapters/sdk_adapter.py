@@ -1,4 +1,4 @@
-"""What adapters on top of a provider's SDK share: clients, streams, and failures put into our words."""
+"""What adapters on top of a provider's SDK share: clients, streams, and translated errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict schemas: every property required, what was optional nullable; and the way back from null to the default."""
+"""Strict schemas: every property is required and optional ones are nullable; null is read as the default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older import path of `contrib.code` and of the backends; it goes with the next release."""
+"""The older import path of `contrib.code` and of the backends; removed in the next release."""
 
 from .asteval import AstevalBackend
 from .code import EvalBackend, EvalFiles, EvalLimits, EvalResult

@@ -1,4 +1,4 @@
-"""One spelling for every path, and the refusal of those that mean something else than they say.
+"""One canonical spelling for every path; misleading paths are refused.
 
 A canonical path is `"."` for the root, else parts joined by `/`, without a leading slash. An implementation
 calls `normalise` on each path it is given and works with canonical ones from there on.

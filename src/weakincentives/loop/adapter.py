@@ -71,7 +71,7 @@ class Adapter(ABC):
             session: where state and events go.
             tool_results: in manual mode, the answers to the calls of the last step; the limits are still that step's.
                 An answer to a call that was not run here, such as a denial, is recorded as it is given. With a
-                `history` that has open calls the conversation goes on where it was, and the prompt is not said again.
+                `history` that has open calls the conversation goes on where it was, and the prompt is not sent again.
             options: deadline, budget, listeners and so on; see `RunOptions`.
 
         Raises:
@@ -225,7 +225,7 @@ class TurnAdapter(Adapter):
         tool_results: Iterable[ToolReply] | None,
         recorder: RunRecorder | None = None,
     ) -> Evaluation[OutputT]:
-        """A new evaluation, or in manual mode the one that goes on with these results."""
+        """A new evaluation, or in manual mode the open one, continued with these results."""
         if tool_results is None or options.history is not None:
             started = options.started()
             if recorder is not None:
@@ -247,7 +247,7 @@ class TurnAdapter(Adapter):
             evaluation = self._open.get(session.session_id)
         if evaluation is None:
             raise ValueError(
-                "tool_results= goes on with a conversation of manual mode, but this session has none open. "
+                "tool_results= continues a conversation of manual mode, but this session has none open. "
                 "Evaluate without it first, or pass history= as well."
             )
         evaluation.take_results(tool_results)
@@ -285,7 +285,7 @@ async def aopen_record(
 
 
 def _context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:
-    """The ids of a run on record: each attempt at it counts, and its session has the id that is on record."""
+    """The ids of a recorded run: the attempt is counted, and the session keeps its recorded id."""
     attempts = recorder.rows.attempt - 1
     if given is None:
         return RunContext(run_id=recorder.run_id, session_id=session.session_id, attempt=1 + attempts)

@@ -1,13 +1,13 @@
 """The loop that all adapters with `ask` share: render, ask, run the calls, answer every one, until there is an answer.
 
-begin   answer what an earlier conversation left open, say the prompt, enter the resources
+begin   answer what an earlier conversation left open, add the prompt, enter the resources
 ask     limits, request, waiting and asking again when the provider is busy
 answer  the turn's calls through the engine; every id is answered, also when an exception passes
 finish  parse the final answer or say what was wrong with it
 fail    answer what is open, keep the history with the exception
 
-What it knows and counts is in `state.py`, shared with drivers of programs that have a loop of their own. What reaches
-outside goes through `LiveSteps`, and call ids are made sound by `CallIds`; both are below.
+The state is in `state.py`, shared with adapters whose program has its own loop. Requests, calls and waits go through
+`LiveSteps`, and `CallIds` makes call ids unique; both are below.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MAX_STEM_CHARS = 24
 """With a number after it an id stays short enough for every provider."""
 
 
-class AskedAdapter(EvaluatingAdapter, Protocol):
+class TurnAdapterProtocol(EvaluatingAdapter, Protocol):
     """What the loop needs of an adapter: a `TurnAdapter`."""
 
     def ask(self, request: ModelRequest) -> ModelTurn:
@@ -69,7 +69,7 @@ class Evaluation(Generic[OutputT]):
 
     def __init__(  # noqa: PLR0917 - what one call of `evaluate` has gathered
         self,
-        adapter: AskedAdapter,
+        adapter: TurnAdapterProtocol,
         prompt: Prompt[OutputT],
         session: Session,
         options: StartedOptions,
@@ -281,13 +281,13 @@ def _masked(failure: RequestFailed) -> str:
 
 @final
 class LiveSteps:
-    """Takes them in the thread of the caller, or in its event loop, as `waiting` says.
+    """Sends requests, runs calls and waits, in the thread of the caller or in its event loop, as `waiting` says.
 
-    A seam: what records or replays a run stands between this and the evaluation. In a thread a request that has a
+    What records or replays a run wraps it. In a thread a request that has a
     timeout runs in a worker, so that it can be given up on.
     """
 
-    def __init__(self, adapter: AskedAdapter, executor: ToolExecutor, waiting: Waiting) -> None:
+    def __init__(self, adapter: TurnAdapterProtocol, executor: ToolExecutor, waiting: Waiting) -> None:
         self._adapter = adapter
         self._executor = executor
         self._waiting = waiting
@@ -440,4 +440,4 @@ def _add(ids: set[str], event: ToolInvoked) -> None:
         ids.add(event.call_id)
 
 
-__all__ = ["AskedAdapter", "Evaluation"]
+__all__ = ["TurnAdapterProtocol", "Evaluation"]

@@ -84,7 +84,7 @@ class EvaluationEvents:
             self._broken = True
 
     def streaming(self) -> Callable[[str], None]:
-        """Takes the text of one request; a request that was given up on, but goes on in its thread, is not heard."""
+        """Takes the text of one request; text of an abandoned request that still runs in its thread is ignored."""
         mine = self._listening = object()
 
         def stream(text: str) -> None:
@@ -95,7 +95,7 @@ class EvaluationEvents:
         return stream
 
     def stop_listening(self) -> None:
-        """Hear no request any more."""
+        """Ignore the text of all requests from now on."""
         self._listening = None
 
     def call_started(self, call: ToolCall, arguments: str) -> None:

@@ -15,8 +15,8 @@ from ..filesystem import Filesystem
 from ..filesystem.views import is_recordable
 from ..runtime.admission import parse
 from ..runtime.call import Refused, ToolCall, ToolReply, short_id
+from ..runtime.conclude import conclude, shown_arguments
 from ..runtime.executor import ToolExecutor
-from ..runtime.finish import conclude, shown_arguments
 from ..runtime.messages import CallMessage, Transcript, UserMessage
 from ..runtime.record.calls import RunRecorder, redo
 from ..runtime.record.files import KeptFile, World, told_of_kept

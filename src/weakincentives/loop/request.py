@@ -1,4 +1,4 @@
-"""One question to a model and its answer, in words no provider owns; how it can fail, and when it is asked again."""
+"""One request to a model and its answer, independent of the provider; how it can fail, and when it is sent again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 
 
 class ToolSpec(NamedTuple):
-    """One tool, ready to be put into a provider's words. Treat `schema` as read-only: it is shared.
+    """One tool, ready to be translated into a provider's format. Treat `schema` as read-only: it is shared.
 
     Attributes:
         guidance: what else the model should know, or None.
@@ -92,10 +92,10 @@ class ModelRequest(NamedTuple):
     Attributes:
         messages: the whole conversation, the rendered prompt included.
         tools: what may be called.
-        system: words that stand above the conversation, or None.
+        system: the system prompt, or None.
         output_schema: the JSON schema of the final answer, or None for plain text.
         timeout: seconds until the deadline, or None when there is none.
-        on_text: takes text as it comes; None when there is no listener and streaming is needless.
+        on_text: takes text as it comes; None when there is no listener and streaming is not needed.
         out_of_time: whether the deadline has passed; to be asked between the pieces of a stream.
     """
 
@@ -109,7 +109,7 @@ class ModelRequest(NamedTuple):
 
 
 class ModelTurn(NamedTuple):
-    """What came back. `native` is what must go back as it came; see `ModelMessage`."""
+    """The model's answer to a request. `native` is what must be sent back unchanged; see `ModelMessage`."""
 
     text: str = ""
     calls: tuple[CallMessage, ...] = ()

@@ -1,4 +1,4 @@
-"""What an evaluation gives back: its response, or with an exception the conversation; and answers to open calls."""
+"""What an evaluation returns: its response, or the conversation kept with an exception; and answers to open calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_LISTED = 20
 
 @final
 class OpenCall(ToolCall):
-    """A call that manual mode hands out: it knows who runs it."""
+    """A call that manual mode returns, with the executor that runs it."""
 
     _session: Session
     _run: Callable[[ToolCall], ToolReply]
@@ -47,14 +47,14 @@ class OpenCall(ToolCall):
 @final
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[OutputT_co]):
-    """The model's final answer; in manual mode, also its wish to call tools.
+    """The model's final answer; in manual mode also a turn with calls to run.
 
     Attributes:
-        text: what it said last.
+        text: the text of its last turn.
         output: the text parsed into the prompt's output type. None where the prompt declares none, and in manual mode
             while there are calls to run; a final answer to a prompt that declares a type always has it.
         stop_reason: why it stopped; "tool_use" only in manual mode.
-        tool_calls: in manual mode, what it wants to be run; each has `name`, `params` and `execute()`.
+        tool_calls: in manual mode, the calls to run; each has `name`, `params` and `execute()`.
         usage: the tokens of all its turns together.
         history: the conversation, to be continued or kept.
         turns: how often the model was asked.

@@ -1,4 +1,4 @@
-"""What came of one request of a batch, where it failed if it did, and whether to try it again."""
+"""The result of one request of a batch, the phase in which it failed, and whether to try again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_WAIT = 60.0
 @final
 @dataclass(slots=True)
 class LoopResult(Generic[RequestT, ResponseT]):
-    """What came of one request.
+    """The result of one request.
 
     Attributes:
         response: the answer; None when there is an error.
@@ -162,7 +162,7 @@ class ProgressCounter:
         self._total = length_hint(requests, 0) or None if not isinstance(requests, Iterator) else None
         self._done = self._failed = self._running = 0
         self._line = _Line(sys.stderr) if progress is True or (progress is None and sys.stderr.isatty()) else None
-        self._told = progress if callable(progress) else self._line
+        self._report = progress if callable(progress) else self._line
 
     def begin(self) -> None:
         """One more is running."""
@@ -173,10 +173,10 @@ class ProgressCounter:
         self._running -= 1
         self._done += 1
         self._failed += not result.ok
-        if self._told is None:
+        if self._report is None:
             return
         try:
-            self._told(LoopProgress(self._done, self._failed, self._running, self._total, result))
+            self._report(LoopProgress(self._done, self._failed, self._running, self._total, result))
         except Exception:
             _logger.exception("The function that is told of progress raised")
 
@@ -190,7 +190,7 @@ class ProgressCounter:
 
 @final
 class _Line:
-    """One line of a terminal, written over again and again."""
+    """One line of a terminal that is overwritten as the run progresses."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""What an author sets for an adapter, with its defaults: turns, calls, requests. The same for all its evaluations."""
+"""An adapter's settings and their defaults: turns, calls, requests. The same for all its evaluations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AdapterSettings:
         throttle: how failed requests are repeated.
         manual: return at `stop_reason="tool_use"` instead of running the calls.
         hide_errors: tell the model only that something unexpected happened, not the exception's text.
-        system: words that stand above every conversation, where the provider has such a place.
+        system: the system prompt of every conversation, where the provider supports one.
     """
 
     max_turns: int = 50

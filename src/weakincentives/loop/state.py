@@ -1,4 +1,4 @@
-"""What one evaluation knows and counts, driven by our own loop or by a program with a loop of its own."""
+"""The state of one evaluation, driven by our own loop or by a program that has its own."""
 
 from __future__ import annotations
 

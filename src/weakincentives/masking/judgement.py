@@ -98,7 +98,7 @@ _MARKS = frozenset(
         "tbd", "fixme", "public", "prompt", "ask", "stdin", "n/a", "not set", "not-set", "not_set", "unset",
     }
 )  # fmt: skip
-"""What programs and authors put in the place of a credential."""
+"""What programs and authors write instead of a credential."""
 
 _DIGIT = re.compile(r"[0-9]")
 # Every pattern reads a value once: runs are possessive, and no two parts of a pattern can share a character.

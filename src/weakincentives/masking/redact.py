@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 MASK = "[masked]"
-"""What stands in the place of a credential."""
+"""Replaces a credential."""
 
 MAX_LEAVING_CHARS = 256 * 1024
 """What is kept of a text before it is masked and leaves the process: masking takes time in proportion to it."""

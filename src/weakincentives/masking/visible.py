@@ -1,4 +1,4 @@
-"""Showing characters that act on a terminal, turn the direction of text or cannot be seen."""
+"""Making characters visible that control a terminal, change the direction of text or cannot be seen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DRAWN_AS_NOTHING = frozenset(
 
 
 class _Marks(dict[int, str]):
-    """What `str.translate` puts in the place of a character; filled as characters are met."""
+    """What `str.translate` puts in place of a character; filled as characters are met."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

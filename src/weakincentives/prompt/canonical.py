@@ -1,4 +1,4 @@
-"""Values as bytes: the same for equal values, and for no others, in every process. What keys and hashes are made of.
+"""Values as bytes, for keys and hashes: equal values give the same bytes in every process, different values do not.
 
 By value, not by serialisation: a field that is excluded or masked in JSON counts, `Decimal` 10 and 10.00 are one value,
 and so are equal instants in two zones. Values of different kinds differ, also 1, 1.0 and True: the types of their
@@ -242,7 +242,7 @@ def unkeyable(params_type: Any, names: tuple[str, ...] = ()) -> str | None:
     Only the fields in `names` are looked at, if there are any. Annotations that say nothing (`Any`, a type variable,
     a name that cannot be resolved here) are left to the call.
     """
-    look = _Look()
+    look = _AnnotationWalk()
     hints = _hints(get_origin(params_type) or params_type)
     for name in names:
         if name in hints:
@@ -253,7 +253,7 @@ def unkeyable(params_type: Any, names: tuple[str, ...] = ()) -> str | None:
 
 
 @final
-class _Look:
+class _AnnotationWalk:
     """A walk through annotations that ends at the first problem."""
 
     __slots__ = ("_classes", "problem")

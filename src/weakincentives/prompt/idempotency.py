@@ -1,4 +1,4 @@
-"""When two calls are the same call, so that the second one need not happen again."""
+"""When two calls count as the same call, so that the effect happens only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overrides: changing a prompt's words without changing its code, and where such changes are kept."""
+"""Overrides: changing the text of a prompt without changing its code, and where such changes are stored."""
 
 from __future__ import annotations
 

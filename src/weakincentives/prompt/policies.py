@@ -182,7 +182,7 @@ def _refuse_circles(dependencies: Mapping[str, Iterable[str]]) -> None:
 
 @final
 class RateLimitPolicy(Policy):
-    """At most so many calls of each tool in any 60 seconds.
+    """A maximum number of calls of each tool in any 60 seconds.
 
     `clock` says what time it is; without one, the session's does.
     """
@@ -231,7 +231,7 @@ class RateLimitPolicy(Policy):
 
 @final
 class QuotaPolicy(Policy):
-    """At most so many calls in a session: of all tools together, or of those in `tools`.
+    """A maximum number of calls in a session: of all tools together, or of those in `tools`.
 
     The policy stops the tools of the section it stands on; what it counts is the session's.
 

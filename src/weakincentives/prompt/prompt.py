@@ -166,7 +166,7 @@ class Prompt(Generic[OutputT]):
     def substituting(
         self, tools: Mapping[str, Tool[Any, Any]], resources: Mapping[Any, object] = MappingProxyType({})
     ) -> Prompt[OutputT]:
-        """The same prompt with other tools under the names of its own, and other resources, whoever bound those.
+        """The same prompt with other tools under the same names, and other resources, wherever they were bound.
 
         Sections, policies and words stay. This is for replays and the like; a program declares what it needs.
         """

@@ -312,7 +312,7 @@ def fallback_params(section: Section[ParamsT]) -> ParamsT | None:
 def suite_config(made: type[T], session: object, config: T | None) -> T:
     """The config of a suite, which takes `(session, config)`: the one that was given, or one with all defaults.
 
-    `PromptValidationError` for anything else: a config in the place of the session would set no limit, silently.
+    `PromptValidationError` for anything else: a config passed as the session would silently set no limit.
     """
     if session is not None and not isinstance(session, SessionProtocol):
         hint = f" Write config={short_name(type(session))}(...)." if isinstance(session, made) else ""

@@ -38,7 +38,7 @@ class PromptProtocol(Protocol[OutputT_co]):
 
     @property
     def name(self) -> str:
-        """What events and errors call it."""
+        """The name used in events and error messages."""
         ...
 
     @property
@@ -69,7 +69,10 @@ class RenderedPromptProtocol(Protocol[OutputT_co]):
 
 @runtime_checkable
 class ProviderAdapterProtocol(Protocol[OutputT_co]):
-    """Talks to the model and runs its tool calls."""
+    """Talks to the model and runs its tool calls.
+
+    Events show its `name` where it has one, as every `Adapter` does, else the name of its class.
+    """
 
     @property
     def evaluate(self) -> Callable[..., Any]:

@@ -78,7 +78,7 @@ class FunctionTool(Tool[ParamsT, ResultT], Generic[ParamsT, ResultT, FunctionT])
     """What `@tool` makes: a `Tool` that can be called like the function, outside of any transaction.
 
     Calling it runs the function itself, with its own parameters and its own result: nothing is parsed, recorded or
-    undone. `call` is the handler, as of every tool. `inspect.signature` and doctest see the function.
+    undone. `call` is the handler, as for every tool. `inspect.signature` and doctest see the function.
 
     Attributes:
         function: the function, unchanged.

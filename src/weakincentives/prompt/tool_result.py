@@ -1,4 +1,4 @@
-"""Results, where agent authors look for them; they are defined lower down because `dbc` makes them too."""
+"""The documented import path of results; they are defined in `weakincentives.results`, because `dbc` makes them too."""
 
 from ..results import ToolRenderableResult, ToolResult, render_value
 

@@ -1,4 +1,4 @@
-"""The sections of a prompt laid out once: paths, tools with their policies, resources; what is doubtful is refused."""
+"""The sections of a prompt, laid out once: paths, tools with their policies, resources. Ambiguous names are refused."""
 
 from __future__ import annotations
 

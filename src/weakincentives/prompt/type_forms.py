@@ -1,6 +1,6 @@
-"""What can be said of types at run time: names, whether one fits another, whether a value fits.
+"""Types at run time: their names, whether one fits another, whether a value fits.
 
-All answers lean towards yes: only what is certainly wrong is refused, for Python's types say more than can be checked.
+When in doubt the answer is yes, because not everything that Python's types say can be checked.
 """
 
 from __future__ import annotations

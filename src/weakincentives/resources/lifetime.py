@@ -169,7 +169,7 @@ def own_methods(value: object) -> frozenset[str]:
 @final
 @dataclass(slots=True, eq=False)
 class Owned:
-    """One resource that was built here; `serial` counts births. An `alias` belongs to another binding."""
+    """One resource that was built here, the `serial`th of all. An `alias` belongs to another binding."""
 
     value: object
     resource_type: type[Any]
@@ -181,7 +181,7 @@ class Owned:
 
 
 class Lifetime:
-    """What one tool scope has built. `ready` is found by type; `owned` is in order of birth."""
+    """What one tool scope has built. `ready` is found by type; `owned` is in the order of construction."""
 
     __slots__ = ("building", "closed", "owned", "ready", "root")
 

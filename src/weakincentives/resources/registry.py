@@ -16,7 +16,7 @@ D = TypeVar("D")
 
 @final
 class ResourceRegistry:
-    """An immutable set of bindings, one a type; `ResourceRegistry()` has none.
+    """An immutable set of bindings, one per type; `ResourceRegistry()` has none.
 
     It holds no live resources but the instances handed in. Each `open()` gives a context of its own.
 

@@ -1,4 +1,4 @@
-"""What runs a tool call, and the names of its surroundings under one roof."""
+"""The engine that runs tool calls, and the names that programs import with it."""
 
 from typing import TYPE_CHECKING
 

@@ -134,7 +134,7 @@ def _refuse_repetition(name: str, params: Any, limit: int, repeats: int, run: Ru
 def _refuse_idle_turns(params: Any, limit: int, run: Run) -> None:
     """Refuse a call that is made in turn with another, A, B, A, B, ..., when both give the same answers every time.
 
-    Two calls in turn may well get on: one that takes a step and one that looks where it led. So the answers decide.
+    Alternating calls may make progress: one takes a step, the other looks at the result. So the answers decide.
     """
     memory = run.memory
     times = memory.in_turn()

@@ -86,7 +86,7 @@ class ToolReply(NamedTuple):
 @final
 @dataclass(slots=True, eq=False)
 class Request:
-    """A call of a known tool with params of the right type, not one repetition too many, that has time to run.
+    """A call that was checked: a known tool, params of the right type, not repeated too often, and time to run.
 
     Its policies were not asked yet. `started` is when it began, on the monotonic clock.
     """
@@ -126,7 +126,7 @@ class HandlerOutcome:
 @final
 @dataclass(slots=True, eq=False)
 class Accepted:
-    """A call whose handles are closed: a success that was completed and can still be undone, or a failure that was.
+    """A call whose handles are closed: a success that can still be undone, or a failure that was undone.
 
     `text` is what the model will read, `changes` what the call changed, or what was undone of it.
     """

@@ -14,8 +14,8 @@
 9. commit   (finish.py)        the run record, if there is one; keep what was changed, and log the event
 10. finish  (finish.py)        the reply, or what must reach the caller
 
-    conclude (finish.py)       the end of a call that was not admitted: one event, one reply, nothing to undo
-    abort    (finish.py)       the end of a call that could not be carried out
+    conclude (conclude.py)     the end of a call that was not admitted: one event, one reply, nothing to undo
+    abort    (conclude.py)     the end of a call that could not be carried out
 
 Read-only tools overlap: they share the locks while their handlers run and begin to write, in the model's order,
 only when they are accepted.
@@ -28,8 +28,9 @@ from concurrent.futures import Future
 from ..waiting import OutOfTime, Waiting
 from .admission import gate, parse
 from .call import KEPT, Admitted, HandlerOutcome, Refused, ToolCall, ToolReply
+from .conclude import abort, conclude, conclude_now
 from .contexts import CallContext
-from .finish import abort, accept, commit, conclude, conclude_now, finish, tell
+from .finish import accept, commit, finish, tell
 from .idempotent import IdempotentCall
 from .invoke import invoke, too_late, unopened
 from .run import Run

@@ -1,4 +1,4 @@
-"""Which row of the ledger a call is."""
+"""Which row of the ledger belongs to a call."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def _effect_id(key: str, config: IdempotencyConfig, run: Run) -> EffectId:
     return EffectId(storable_key(key), run.session_id if config.scope == "session" else "")
 
 
-class Former(NamedTuple):
+class FormerKey(NamedTuple):
     """What a call was in the ledger of an earlier release. Not `exact`: other params may have had the same key."""
 
     asked: ClaimRequest
     exact: bool
 
 
-def formerly(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -> Former | None:
+def former_key(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -> FormerKey | None:
     """The same call under its serialised key; None when it cannot have had one."""
     config = tool.idempotency
     digest = serialised_hash(params)
@@ -81,7 +81,7 @@ def formerly(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -
         if counted is None:
             return None
         effect_id = _effect_id(config.key_of(tool.name, counted), config, run)
-    return Former(asked._replace(effect_id=effect_id, params_hash=digest), is_exact(params, tool.parse))
+    return FormerKey(asked._replace(effect_id=effect_id, params_hash=digest), is_exact(params, tool.parse))
 
 
 # What a model reads of a call that the ledger does not let run, or whose outcome is not known.

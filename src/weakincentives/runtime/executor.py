@@ -20,11 +20,10 @@ from ..session import Session
 from ..signals import find_handlers, install, leave_elsewhere, remove, shielded_run, stand_aside, stand_in_front
 from ..waiting import BLOCKING, BLOCKING_ELSEWHERE, awaiting_here, blocking_here, drive
 from .call import ToolCall, ToolReply
+from .conclude import shown_arguments
 from .dispatch import dispatch
-from .finish import shown_arguments
-from .idempotent import recall_answer
 from .options import ExecutorKeywords, ExecutorOptions, StartedOptions, options_from
-from .recall import answer_open_call, decline
+from .recall import answer_open_call, decline, recall_answer
 from .run import Run, count_in, has_bound_tracker
 from .truncation import READ_TOOL
 from .turn import OnCall, OnReply, Turn
@@ -107,7 +106,7 @@ class ToolExecutor:
         return self._run.rendered_prompt
 
     def offer(self, rendered: RenderedPrompt[Any]) -> None:
-        """Go on with a prompt that was rendered anew: its tools instead of those before. Not while calls run."""
+        """Continue with a newly rendered prompt and its tools. Not while calls run."""
         tools = self._run.tools
         reading = tools.get(READ_TOOL)
         tools.clear()
@@ -138,7 +137,7 @@ class ToolExecutor:
     def answer_open(
         self, call: ToolCall, *, given: ToolReply | None = None, recalled: ToolReply | None = None
     ) -> ToolReply:
-        """Answer a call that did not run here: what was given for it, else what is known; see `runtime.open_calls`."""
+        """Answer a call that did not run here: what was given for it, else what is known; see `runtime.recall`."""
         with shielded():
             return answer_open_call(call, self._run, given, recalled)
 

@@ -11,31 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from ..crash_log import ids_text, log_crash
-from ..errors import (
-    JournalError,
-    RecordError,
-    ReducerError,
-    RollbackError,
-    SessionBusyError,
-    StaleCallError,
-    VisibilityExpansionRequired,
-)
+from ..errors import ReducerError, RollbackError, StaleCallError, VisibilityExpansionRequired
 from ..fence import Guard
-from ..prompt.changes import NO_CHANGES
 from ..prompt.events import ToolInvoked, tool_invoked
-from ..prompt.policies import recorded_call, was_undone
 from ..prompt.policy import notify_policies
 from ..results import ToolResult, renders_itself
-from ..serde.secret_fields import has_secrets, without_secrets
-from ..waiting import UNINTERRUPTED, OutOfTime, Waiting, drive
-from .call import KEPT, Accepted, Admitted, Committed, HandlerOutcome, Refused, Told, ToolCall, ToolReply, short_id
+from ..waiting import OutOfTime, Waiting
+from .call import KEPT, Accepted, Admitted, Committed, HandlerOutcome, Told, ToolReply
 from .contexts import CallContext
 from .invoke import internal_error, interrupted
 from .limits import AFTER_HANDLER, Steps
 from .nesting import keep_inside, link
 from .options import CallRecorder
-from .redaction import recorded, text_of
-from .run import Run, same_params
+from .redaction import recorded
+from .run import Run
 from .transactions import Savepoint
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -43,9 +32,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 UNEXPECTED: frozenset[str] = frozenset({"crashed", "undone", "unknown"})
 """Outcomes that were not meant to happen; providers are told that these answers are errors."""
 
-_NOT_UNDONE = "The call failed and could not be undone completely."
-_UNDONE = "This call succeeded, but what it changed was undone later."
-_MAX_NAME_CHARS = 200
+NOT_UNDONE = "The call failed and could not be undone completely."
 _TELL_REPEATS = 3
 
 
@@ -106,20 +93,21 @@ def reply_text(admitted: Admitted, result: ToolResult[Any], run: Run) -> str:
 
 
 async def tell(accepted: Accepted, savepoint: Savepoint, run: Run, waiting: Waiting) -> Told:
-    """Publish the event to the subscribers while the call can still be undone; when one of them fails, it is.
+    """Publish the event to the subscribers while the call can still be undone; if one of them fails, it is undone.
 
-    Published after the call was kept, a failure there could only be logged: the state and its readers would differ.
+    If it were published after the call was kept, a failure could only be logged, and subscribers would have missed a
+    change that stays.
     """
     event, steps, tool = _event(accepted, savepoint, run), None, accepted.admitted.tool
     try:
         is_limited = run.deadline is not None or tool.timeout is not None
-        dispatched = run.unheard(event) if is_limited else run.tell(event)
+        dispatched = run.dispatch_if_unsubscribed(event) if is_limited else run.tell(event)
         if dispatched is None:
             steps = Steps(tool, run, waiting, least=AFTER_HANDLER)
             dispatched = await steps.run(run.tell, event)
         failed = dispatched.errors[0][1] if dispatched.errors else None
     except BaseException as error:  # noqa: BLE001 - Ctrl-C, out of time, or a dispatcher of a user's class
-        failed = _log_dispatch_failure(error, run)
+        failed = log_dispatch_failure(error, run)
     if failed is None:
         return Told(accepted, event)
     return await _undo_after_subscriber_failure(failed, Told(accepted, event), savepoint, run, steps)
@@ -131,11 +119,13 @@ async def commit(told: Told, savepoint: Savepoint, run: Run, waiting: Waiting) -
     The record comes before that step: it can be awaited, and a call that cannot be recorded is undone.
     """
     if run.recorder is not None and not run.recorder.stopped:
+        # First the record, then the files: if the process is killed in between, the files are undone when it starts
+        # again, and a resumed run restores them from the record. The other way round, the call would be run twice.
         told = await _put_on_record(told, savepoint, run, run.recorder, waiting)
     around = None if savepoint.owner.around is None else savepoint.enclosing_fence()
     if around is not None:
         return _commit_inside(around, told, savepoint, run)
-    _keep_and_log(told.event, savepoint, run)
+    keep_and_log(told.event, savepoint, run)
     return Committed(told.event, told.accepted.ended)
 
 
@@ -173,13 +163,14 @@ def _as_crashed(error: BaseException, ended: HandlerOutcome, run: Run) -> Handle
 
 
 def _stopped(error: BaseException, ended: HandlerOutcome) -> HandlerOutcome:
-    """Ctrl-C around the handler: the call has not succeeded any more, and what interrupts it must propagate."""
+    """Ctrl-C around the handler: the call no longer counts as a success, and the interrupt must propagate."""
     if ended.outcome in KEPT:
         return interrupted(error)
     return ended if ended.raises is not None else replace(ended, raises=error)
 
 
-def _log_dispatch_failure(error: BaseException, run: Run) -> BaseException:
+def log_dispatch_failure(error: BaseException, run: Run) -> BaseException:
+    """Log what kept an event from its subscribers, unless it is an interrupt; returns it."""
     if isinstance(error, Exception):
         log_crash(logger, "An event could not be dispatched", error, run.log_extra)
     return error
@@ -212,7 +203,7 @@ async def _undo(accepted: Accepted, savepoint: Savepoint, run: Run, steps: Steps
         savepoint.undo()
     except RollbackError as error:  # nothing can be promised any more: say so and stop the run
         error.tool_name = admitted.tool.name
-        ended = HandlerOutcome(ToolResult.error(_NOT_UNDONE), "crashed", error, error)
+        ended = HandlerOutcome(ToolResult.error(NOT_UNDONE), "crashed", error, error)
         return Accepted(admitted, ended, ended.result.message, changes)
     except StaleCallError as error:  # the call around this one is over, and has undone or kept everything in it
         ended = HandlerOutcome(ToolResult.error(str(error)), "cancelled", error, ended.raises)
@@ -293,16 +284,16 @@ def _commit_inside(around: Guard, told: Told, savepoint: Savepoint, run: Run) ->
             ended = HandlerOutcome(ToolResult.error(str(error)), "cancelled", error)
             accepted = replace(accepted, ended=ended, text=str(error))
             event = _event(accepted, savepoint, run)
-        _keep_and_log(event, savepoint, run)
+        keep_and_log(event, savepoint, run)
         return Committed(event, accepted.ended)
     try:
-        _keep_and_log(event, savepoint, run)
+        keep_and_log(event, savepoint, run)
     finally:
         around.__exit__(None, None, None)
     return Committed(event, accepted.ended)
 
 
-def _keep_and_log(event: ToolInvoked, savepoint: Savepoint | None, run: Run) -> None:
+def keep_and_log(event: ToolInvoked, savepoint: Savepoint | None, run: Run) -> None:
     """Append to the log; a reducer that raises keeps its own slice from changing, not the event from being there.
 
     What a success changed is kept in the same step: with Ctrl-C in between, the log would tell of a success that is
@@ -327,123 +318,3 @@ def _keep_and_log(event: ToolInvoked, savepoint: Savepoint | None, run: Run) -> 
         log_crash(logger, "A reducer failed on ToolInvoked", error, run.log_extra)
     if savepoint is not None and savepoint.owner.around is not None and event.success:
         keep_inside(savepoint, event)
-
-
-# The other ends: a call that was not admitted, and one that could not be carried out.
-
-
-async def conclude(
-    call: ToolCall, refused: Refused, run: Run, waiting: Waiting, result: ToolResult[Any] | None = None
-) -> ToolReply:
-    """End a call that was not admitted: one event, one answer, nothing to undo.
-
-    A call whose id was brought before has both already: it gets that answer again. `result` is for answers that came
-    from elsewhere and are more than a text. Subscribers have the time that those of a call that ran have; one that
-    takes longer is given up on and logged, which changes neither event nor answer.
-    """
-    call_id = call.id if isinstance(call.id, str) else ""
-    if refused.duplicate:
-        return answered_before(call, refused, run)
-    name = call.name if isinstance(call.name, str) else type(call.name).__name__  # events are typed, models are not
-    text, outcome = run.truncated.truncate_for(name, call_id, refused.text), refused.outcome
-    result = ToolResult.error(text) if result is None else result
-    params = shown_arguments(call, run) if refused.params is None else refused.params
-    bound = run.tools.get(name)
-    call = ToolCall(short_id(call_id), name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}...")
-    if call_id:
-        run.memory.is_new(call.id)  # answered, so it is not run later either
-    event = tool_invoked(
-        call.name, params, result, outcome in KEPT, run.time(), 0.0, call.id, run.session_id, run.prompt_name,
-        run.adapter_name, None, text, run.run_context, NO_CHANGES, outcome, None,
-    )  # fmt: skip
-    link(event, None)
-    try:
-        if run.deadline is None and (bound is None or bound.tool.timeout is None):
-            run.tell(event)
-        elif run.unheard(event) is None:
-            await Steps(None if bound is None else bound.tool, run, waiting, least=AFTER_HANDLER).run(run.tell, event)
-    except Exception as error:  # noqa: BLE001 - out of time, or a dispatcher of a user's class
-        _log_dispatch_failure(error, run)
-    except BaseException:
-        if run.recorder is not None:
-            run.recorder.stop()
-        _keep_and_log(event, None, run)
-        raise
-    try:
-        if run.recorder is not None and not run.recorder.stopped:
-            tool = None if bound is None else bound.tool
-            more = {"raw": True} if refused.params is None else {}  # whether the arguments were parsed
-            await run.recorder.ended(event, call, tool, None, run.truncated, waiting, **more)
-    finally:
-        _keep_and_log(event, None, run)
-    logger.info("Call of %s was not run (%s): %s", call.name, outcome, text, extra=run.log_extra)
-    return ToolReply(call_id, text, result, outcome, outcome in UNEXPECTED)
-
-
-def conclude_now(call: ToolCall, refused: Refused, run: Run, result: ToolResult[Any] | None = None) -> ToolReply:
-    """`conclude` without suspending; an interrupt waits until the call is recorded and answered."""
-    return drive(conclude(call, refused, run, UNINTERRUPTED, result))
-
-
-def abort(call: ToolCall, params: Any, error: BaseException, savepoint: Savepoint | None, run: Run) -> ToolReply:
-    """Undo and end a call that could not be carried out; passes on what is not an ordinary error."""
-    if savepoint is not None:
-        try:
-            savepoint.undo()
-        except RollbackError as failed:  # recorded like any other end; then the run must stop
-            failed.tool_name = call.name
-            conclude_now(call, Refused("crashed", _NOT_UNDONE, params=params), run)
-            raise failed from error
-    if isinstance(error, JournalError | SessionBusyError):  # a failed undo of files, or a call that stands still
-        return conclude_now(call, Refused("refused", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
-    if isinstance(error, RecordError):
-        if run.recorder is not None:
-            run.recorder.stop()
-        conclude_now(call, Refused("cancelled", f"{text_of(error)}\nTherefore '{call.name}' was not run."), run)
-        raise error
-    if isinstance(error, Exception):
-        log_crash(logger, f"A call of {call.name} could not be carried out", error, run.log_extra)
-        return conclude_now(call, Refused("crashed", internal_error(error, run), params=params), run)
-    if run.recorder is not None:
-        run.recorder.stop()
-    conclude_now(call, Refused("cancelled", "The call was interrupted.", params=params), run)
-    raise error
-
-
-# Answers that were given before, read from the log.
-
-
-def answered_before(call: ToolCall, refused: Refused, run: Run) -> ToolReply:
-    """The recorded answer to this very call; only the refusal while it runs, or when another call had its id."""
-    event = recorded_call(run.session, short_id(call.id))
-    if event is None or event.tool_name != call.name or not _same_params(call, event.params, run):
-        return ToolReply(call.id, refused.text, ToolResult.error(refused.text), refused.outcome, duplicate=True)
-    return reply_from_event(event, run)._replace(call_id=call.id, duplicate=True)
-
-
-def shown_arguments(call: ToolCall, run: Run) -> Any:
-    """What events keep of arguments that were not parsed: as the model sent them, but for the tool's secret fields."""
-    bound = run.tools.get(call.name) if isinstance(call.name, str) else None
-    if bound is None or not has_secrets(bound.tool.params_type):
-        return call.arguments
-    return without_secrets(bound.tool.params_type, call.arguments)
-
-
-def _same_params(call: ToolCall, params: Any, run: Run) -> bool:
-    try:
-        if call.arguments == params or shown_arguments(call, run) == params:
-            return True
-        bound = run.tools.get(call.name)
-        return bound is not None and same_params(bound.tool.parse(call.arguments or "{}"), params)
-    except Exception:  # noqa: BLE001 - arguments that cannot be read, or params of a user's class
-        return False
-
-
-def reply_from_event(event: ToolInvoked, run: Run) -> ToolReply:
-    """The answer that was recorded with a call; of a success that was undone since, that."""
-    if was_undone(run.session, event):
-        text = f"{_UNDONE}\nCheck what is there now before you call '{event.tool_name}' again."
-        return ToolReply(event.call_id or "", text, ToolResult.error(text), "undone", is_error=True)
-    text = event.rendered_output
-    result = ToolResult.error(text) if event.result is None else event.result
-    return ToolReply(event.call_id or "", text, result, event.outcome, event.outcome in UNEXPECTED)

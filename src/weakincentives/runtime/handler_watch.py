@@ -1,4 +1,4 @@
-"""When a handler really ends: also one that its call gave up on, wherever it runs."""
+"""Noticing when a handler really ends, even one that its call has abandoned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HandlerWatch:
         self._on_end: Callable[[], None] | None = None
 
     def around(self, call: Call) -> Call:
-        """The handler, watched. It counts as running from now on: a thread may take it up after the call is over."""
+        """The handler, watched. It counts as running from now on: a thread may start it after the call is over."""
         self._running = True
 
         def watched(params: Any, context: Any) -> Any:

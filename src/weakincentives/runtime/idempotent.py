@@ -24,12 +24,12 @@ from .contexts import CallContext
 from .effects import (
     INEXACT,
     ClaimRequest,
-    Former,
+    FormerKey,
     busy_text,
     claim_request,
     conflict_text,
     ended_text,
-    formerly,
+    former_key,
     no_key_text,
     running_text,
     runs_here,
@@ -41,7 +41,6 @@ from .ledger.effects import LedgerEntry, load_result, store_result
 from .ledger.leases import LedgerLease, begin_running, end_running, keep_claim
 from .ledger.protocol import Claim, Claimed, Conflict, Replay, UnknownOutcome
 from .limits import HandlerLimits
-from .recall import recall_answer
 from .redaction import described, text_of
 from .run import Run
 from .transactions import Savepoint
@@ -114,7 +113,7 @@ class IdempotentCall:
 
     async def _claim(self, own: ClaimRequest) -> HandlerOutcome | None:
         until, pause = time.monotonic() + self._patience(), _FIRST_PAUSE
-        former = await self._former(own)
+        former = await self._former_key(own)
         if former is not None and not former.exact:
             return self._unknown(INEXACT)
         asked = own if former is None else former.asked
@@ -149,11 +148,11 @@ class IdempotentCall:
             await self._waiting.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _former(self, own: ClaimRequest) -> Former | None:
+    async def _former_key(self, own: ClaimRequest) -> FormerKey | None:
         """The call as an earlier release recorded it; None when there is no such row."""
         ledger = self._run.ledger()
         tool, params = self._admitted.tool, self._admitted.request.params
-        former = formerly(own, tool, params, self._run) if ledger.former_keys else None
+        former = former_key(own, tool, params, self._run) if ledger.former_keys else None
         if former is None:
             return None
         entry = await self._in_ledger(partial(ledger.find, former.asked.effect_id))
@@ -402,4 +401,4 @@ def _storable(why: str) -> str:
     return why[:_MAX_WHY].replace("\x00", "").encode("utf-8", "backslashreplace").decode()
 
 
-__all__ = ["IdempotentCall", "recall_answer"]
+__all__ = ["IdempotentCall"]

@@ -32,7 +32,7 @@ class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
 
 
 async def invoke(admitted: Admitted, context: CallContext, run: Run, waiting: Waiting) -> HandlerOutcome:
-    """Run the handler. A synchronous one without limits is simply called; it blocks no event loop but with leave."""
+    """Run the handler. A synchronous one without limits is simply called; in async code only with `blocking=False`."""
     tool, params = admitted.tool, admitted.request.params
     if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return await _within_limits(admitted, context, run, waiting)
@@ -202,7 +202,7 @@ def too_late(name: str) -> HandlerOutcome:
 def _handle(
     handler: Any, params: Any, deadline: Deadline | None, run_context: RunContext | None, key: str | None
 ) -> Any:
-    """A worker process's part: call the handler with what crosses the border."""
+    """In the worker process: call the handler with what was sent."""
     from .processes import parents_heartbeat  # noqa: PLC0415 - there already, in a worker
 
     context = ToolContext(

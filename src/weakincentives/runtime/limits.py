@@ -1,7 +1,7 @@
 """Users' code around a handler: policies, reducers, `render` and subscribers, within the time limits of the call.
 
-A tool's timeout holds for each step, the run's deadline for all of them. Steps after the handler have a second at the
-least: what a handler did in time is not undone because the deadline passes while its result is recorded. The same
+A tool's timeout holds for each step, the run's deadline for all of them. Steps after the handler have at least a
+second: what a handler did in time is not undone because the deadline passes while its result is recorded. The same
 holds for subscribers that are told of a call that was not run.
 
 Without limits a plain function is simply called. With them it runs in a worker thread, as a handler does, and is given
@@ -121,4 +121,4 @@ class Steps:
 NO_LIMITS = HandlerLimits(None, None)
 
 AFTER_HANDLER = 1.0
-"""Seconds that each step after a handler has at the least."""
+"""The minimum of seconds that each step after a handler has."""

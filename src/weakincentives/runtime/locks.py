@@ -118,7 +118,7 @@ class CallLock:
         """Close the calls that hold it and cannot end any more: their thread, task or event loop is gone.
 
         They are undone, as if they had been interrupted, and the lock goes to the next in line. Called by a waiter,
-        `blocking` a thread or awaiting; `SessionBusyError` when a holder stands still but may still go on.
+        `blocking` a thread or awaiting; `SessionBusyError` when a holder is stalled but may still continue.
         """
         with self._mutex:
             holders = [*self.readers, *(() if self.writer is None else (self.writer,))]

@@ -1,4 +1,4 @@
-"""What was said so far, in words no provider owns: the memory of a conversation."""
+"""The messages of a conversation so far, independent of the provider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..serde import dump_json, parse
 @final
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the model was told: a rendered prompt, or a word about its last answer."""
+    """A message to the model: a rendered prompt, or what was wrong with its last answer."""
 
     text: str
     kind: Literal["user"] = "user"
@@ -34,7 +34,7 @@ class ModelMessage:
     """One turn of the model: text, calls, or both.
 
     Attributes:
-        native: the turn as the provider gave it, for parts that must go back as they came (signed thinking, say).
+        native: the turn as the provider sent it, for parts that must be sent back unchanged (signed thinking, say).
         provider: whose format `native` is; other adapters leave it alone and use text and calls.
     """
 

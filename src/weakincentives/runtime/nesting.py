@@ -28,7 +28,7 @@ def link(event: ToolInvoked, savepoint: Savepoint | None) -> None:
 
 
 def keep_inside(savepoint: Savepoint, event: ToolInvoked | None = None) -> None:
-    """The savepoint was kept, so what it holds stands or falls with the savepoint around it, if there is one."""
+    """The savepoint was kept, so its changes now belong to the savepoint around it, if there is one."""
     outer = savepoint.outer()
     if outer is not None and savepoint.is_inside(outer):
         outer.inner_calls = (*outer.inner_calls, *savepoint.inner_calls, *(() if event is None else (event.event_id,)))

@@ -41,7 +41,7 @@ class CallRecorder(Protocol):
         ...
 
     def stop(self) -> None:
-        """Record nothing more: how calls end now is no part of the run; if `stopped` stays False, they still are."""
+        """Record nothing more: the run was interrupted. A recorder whose `stopped` stays False still records."""
         ...
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
@@ -128,7 +128,7 @@ class ExecutorOptions:
             raise ValueError(f"deadline= leaves no time: {self.deadline}.")
 
     def keywords(self) -> ExecutorKeywords:
-        """The options that say something, as keywords for a function that takes them; a duration begins now."""
+        """The options that are set, as keywords for a function that takes them; a duration begins now."""
         return cast("ExecutorKeywords", _keywords(self, _EXECUTOR_NAMES))
 
     def started(self) -> StartedOptions:
@@ -152,8 +152,7 @@ class RunOptions(ExecutorOptions):
         on_event: called with the progress of the run; see `weakincentives.runtime.progress`.
         history: an earlier conversation to continue. Calls that it left open are answered by `tool_results`, by the
             session's log or by the ledger; a call that none of them knows has an unknown outcome.
-        record: the run in a store that this is: `store.run("ticket-4711")`. It is recorded there, and what is on record
-            already is not done again.
+        record: where to record this run, such as `store.run("ticket-4711")`. What is on record is not done again.
 
     >>> usual = RunOptions(deadline=timedelta(minutes=5), hide_errors=True)
     >>> RunOptions(deadline=timedelta(minutes=1)).over(usual).hide_errors
@@ -165,12 +164,12 @@ class RunOptions(ExecutorOptions):
     record: RunToRecord | None = None
 
     def over(self, other: RunOptions) -> RunOptions:
-        """These options where they say something, the other's where they do not."""
+        """These options where they are set, the other's elsewhere."""
         values = zip(_RUN_NAMES, _run_values(self), _run_values(other), strict=True)
         return RunOptions(**{name: theirs if own is None else own for name, own, theirs in values})
 
     def keywords(self) -> RunKeywords:
-        """The options that say something, as keywords for `evaluate`; a duration begins now."""
+        """The options that are set, as keywords for `evaluate`; a duration begins now."""
         return cast("RunKeywords", _keywords(self, _RUN_NAMES))
 
     def started(self) -> StartedOptions:

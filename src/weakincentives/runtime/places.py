@@ -1,4 +1,4 @@
-"""Where something was begun: the thread, the task and the event loop, so that others can see when these are gone."""
+"""Where something was started: the thread, the task and the event loop, so that others can see when these end."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Placed:
         return loop.is_closed() or not (loop.is_running() or self._thread is None or _is_alive(self._thread))
 
     def standstill(self, *, blocking: bool) -> str | None:
-        """Why it cannot end although nothing of it is gone; None when it can. Called by a waiter.
+        """Why it cannot end although its thread, task and event loop exist; None when it can. Called by a waiter.
 
         Its event loop is blocked by the very code that asks (`blocking`), or does not run and has not for a while.
         It may be run again at any moment, so no other code can end what was begun there.

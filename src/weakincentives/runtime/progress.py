@@ -1,4 +1,4 @@
-"""What `on_event` is told while an evaluation runs, for a terminal or a page that shows it."""
+"""The progress events that `on_event` receives while an evaluation runs, for a terminal or a web page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a call that has no answer: what the log and the ledger know, without running anything."""
+"""Looking up, in the log and the ledger, how a call without an answer ended. Nothing is run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..prompt.policies import recorded_call
 from ..prompt.tool import Tool
 from ..results import ToolResult
 from .call import KEPT, Refused, ToolCall, ToolReply, short_id
-from .effects import INEXACT, ClaimRequest, claim_request, formerly, running_text, runs_here, unknown_text
-from .finish import conclude_now, reply_from_event
+from .conclude import conclude_now, reply_from_event
+from .effects import INEXACT, ClaimRequest, claim_request, former_key, running_text, runs_here, unknown_text
 from .ledger.effects import LedgerEntry, load_result
 from .ledger.protocol import is_same_tool
 from .run import Run
@@ -26,7 +26,7 @@ def recall_answer(call: ToolCall, run: Run) -> ToolReply | None:
     """The answer to a call of an earlier turn or process, if anything is known of it; None when nothing is.
 
     For a conversation that is continued although its last call was not answered: the process may have ended between
-    the effect and the answer. ClaimRequest in this order:
+    the effect and the answer. Looked up in this order:
 
     1. the session's log: the event of a success with this id and tool is the answer that was given then, unless it
        was undone since;
@@ -81,7 +81,7 @@ def _find(asked: ClaimRequest, tool: Tool[Any, Any], params: Any, run: Run) -> L
     entry = ledger.find(asked.effect_id)
     if entry is not None and _is_same_call(asked, entry):
         return entry
-    former = formerly(asked, tool, params, run) if ledger.former_keys else None
+    former = former_key(asked, tool, params, run) if ledger.former_keys else None
     entry = None if former is None else ledger.find(former.asked.effect_id)
     if former is None or entry is None or not _is_same_call(former.asked, entry):
         return None

@@ -1,4 +1,4 @@
-"""What the log, a model and an operator read of an exception: with credentials masked."""
+"""The text of exceptions for the log, the model and operators, with credentials masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays the same over the calls of one evaluation, and the little that is remembered between them."""
+"""What the calls of one evaluation share, and what is remembered between them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .truncation import TruncatedResults
 
 @final
 class Run:
-    """One evaluation's world: tools, session, resources, limits. Shared by its calls, from any thread."""
+    """What the calls of one evaluation share: tools, session, resources, limits. Safe to use from any thread."""
 
     __slots__ = (
         "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "budget_tracker", "clock", "deadline",
-        "files_view", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra", "memory", "monotonic",
-        "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources", "run_context", "session",
-        "session_id", "tell", "time", "tools", "truncated", "unheard",
+        "dispatch_if_unsubscribed", "files_view", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra",
+        "memory", "monotonic", "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources",
+        "run_context", "session", "session_id", "tell", "time", "tools", "truncated",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +75,9 @@ class Run:
         self.time: Callable[[], float] = self.clock.time
         self.record: Callable[[object], None] = unowned_recorder(session)
         self.tell: Callable[[object], DispatchResult] = session.dispatcher.dispatch
-        self.unheard: Callable[[object], DispatchResult | None] = _unheard(session.dispatcher)
+        self.dispatch_if_unsubscribed: Callable[[object], DispatchResult | None] = _dispatch_if_unsubscribed(
+            session.dispatcher
+        )
         self.has_eager_tools: bool = resources.has_eager_tools
         self.prompt_name: str | None = getattr(prompt, "name", None)
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
@@ -88,9 +90,9 @@ class Run:
         self.files_view: FilesView = GuardedFilesystem  # a record of what is read has its own
 
     def savepoint(self) -> Savepoint:
-        """A savepoint over everything that takes part in a call; who that is changes when a resource is born.
+        """A savepoint over everything that takes part in a call; the participants change when a resource is built.
 
-        `Refused` for a call that is begun by a handler that was given up on, on the same session or files.
+        `Refused` for a call made by an abandoned handler on the same session or files.
         """
         parts = self.resources.root.snapshotables  # not through the method: this runs for every tool call
         if parts is not self._parts:
@@ -126,9 +128,9 @@ class Run:
         return self._ledger
 
 
-def _unheard(dispatcher: Dispatcher) -> Callable[[object], DispatchResult | None]:
-    """Dispatches events that no code of a user listens for; None for others, and where that cannot be told."""
-    return dispatcher.unheard if isinstance(dispatcher, InProcessDispatcher) else lambda _: None
+def _dispatch_if_unsubscribed(dispatcher: Dispatcher) -> Callable[[object], DispatchResult | None]:
+    """Dispatches events without subscribers; gives None for others, and for a dispatcher of another class."""
+    return dispatcher.dispatch_if_unsubscribed if isinstance(dispatcher, InProcessDispatcher) else lambda _: None
 
 
 # The tracker of a run that is bound as a resource, beside or instead of one that was passed.
@@ -157,7 +159,7 @@ _NO_CALL: PastCall = (None, None, object())
 
 @final
 class CallMemory:
-    """Which ids were brought to this run, and how the last calls repeat one another.
+    """Which call ids this run has seen, and how often the last calls were repeated.
 
     Every id is kept as long as the run: a call that was answered is never run again. That is one entry per call, and
     its text is the one the log holds as well. Counting is exact for calls that come one after another; calls from

@@ -22,8 +22,9 @@ from ..waiting import BLOCKING, blocking_here, drive
 from .admission import gate, screen
 from .blocks import Resources, context_of
 from .call import Admitted, HandlerOutcome, Refused, ToolCall, ToolReply
+from .conclude import abort, conclude_now
 from .contexts import CallContext
-from .finish import abort, accept, commit, conclude_now, finish, tell
+from .finish import accept, commit, finish, tell
 from .options import CallRecorder, ExecutorOptions
 from .run import Run, count_in, has_bound_tracker
 from .transactions import Savepoint

@@ -18,8 +18,8 @@ from ..prompt.tool import Tool
 from ..threads import ThreadCall
 from ..waiting import BLOCKING_ELSEWHERE, Waiting, drive
 from .call import Refused, ToolCall, ToolReply
+from .conclude import conclude_now
 from .dispatch import dispatch
-from .finish import conclude_now
 from .recall import decline
 from .run import Run
 

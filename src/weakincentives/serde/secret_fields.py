@@ -18,7 +18,7 @@ from ..masking import MASK, leaving
 from .schema import Nodes, below, branches, shared_schema
 
 _LEAST = 4
-"""Shorter values are not looked for in texts: a mask in the place of every `1` would say what they are."""
+"""Shorter values are not looked for in texts: masking every `1` would reveal them."""
 
 
 @lru_cache(maxsize=4096)

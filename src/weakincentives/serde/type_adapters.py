@@ -1,4 +1,4 @@
-"""One pydantic `TypeAdapter` a type, made once."""
+"""One pydantic `TypeAdapter` per type, made once."""
 
 from __future__ import annotations
 

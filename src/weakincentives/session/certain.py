@@ -1,4 +1,4 @@
-"""Which values come back from saved text as they are, for certain: known from their types, without reading them.
+"""Which values are certain to load as they were saved: known from their types, without reading them back.
 
 It holds where a class declares nothing but plain types, and the value has exactly those. Every schema that is not
 listed here (a validator, a serialiser, a limit, a union) says nothing; such a value is read again to find out.

@@ -1,4 +1,4 @@
-"""Values as JSON data and back, proved at once to come back as they were.
+"""Values to JSON data and back; checked when saving that they will load as they were.
 
 Pydantic writes and reads what a class declares. What a class leaves open (a field of type `object`, a subclass in
 the place of its base) would come back as a bare dict, so it is found by comparing, and written once more as a patch
@@ -141,7 +141,7 @@ def _encode(value: Any, open_places: Places | None) -> tuple[Any, list[Any], Any
     patched = _dump(cls, value)
     for path, part in differences:
         if not path:
-            raise SessionFormatError(f"A {type_name(cls)} cannot be saved: it does not come back as it was.")
+            raise SessionFormatError(f"A {type_name(cls)} cannot be saved: it would not load as it was.")
         part_data, part_patches, part_back = _encode(part, _open_places(part))
         patches.append([list(path), type_name(class_of(part)), part_data, part_patches])
         _put(data, path, None)
@@ -288,7 +288,7 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
-# Values with `Secret` fields: what is saved of them has marks in the place of the secrets.
+# Values with `Secret` fields: marks are saved instead of the secrets.
 
 
 _STARS = "**********"

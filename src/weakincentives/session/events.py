@@ -174,7 +174,7 @@ class InProcessDispatcher:
                 handled.append(handler)
         return DispatchResult(event, tuple(handled), tuple(errors))
 
-    def unheard(self, event: object) -> DispatchResult | None:
+    def dispatch_if_unsubscribed(self, event: object) -> DispatchResult | None:
         """The result of dispatching an event that has no subscriber; None when it has one, which was not called."""
         handlers = self._routes.get(type(event))
         if handlers is None:

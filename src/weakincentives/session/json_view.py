@@ -1,4 +1,4 @@
-"""Any value as JSON data, for people to look at; nothing is promised about reading it back."""
+"""Any value as JSON data, for display only: it may not be possible to read it back."""
 
 from __future__ import annotations
 

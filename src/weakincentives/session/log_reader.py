@@ -1,4 +1,4 @@
-"""Reading a LOG slice as it grows: what came since the last time, without looking at the rest.
+"""Reading a LOG slice as it grows: the events since the last time, without scanning the rest.
 
 Events are recorded by appending them to one list for all types; a slice takes its own out of it when it is read. A
 reader looks at the end of that list instead, so reading after each event costs as much as that event.

@@ -33,7 +33,7 @@ from .vector import EMPTY, Vector
 
 
 def marked(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """The value with an `OpaqueValue` in the place of each smallest part that cannot be saved.
+    """The value with an `OpaqueValue` in place of each smallest part that cannot be saved.
 
     It is an `OpaqueValue` itself when that does not help: a field with a declared type does not keep a mark, so the
     object around it is what is lost. Nothing of an opaque value is called but what copying and comparing call; what

@@ -1,4 +1,4 @@
-"""The behaviour that every adapter owes, as a test suite for pytest: same script, same events, same end.
+"""What every adapter must do, as a test suite for pytest: same script, same events, same end.
 
 A subclass tests an adapter. It makes one whose model plays a script, a scripted server behind a real client, say:
 

@@ -1,4 +1,4 @@
-"""The behaviour that every `Filesystem` owes, as a test suite for pytest.
+"""What every `Filesystem` must do, as a test suite for pytest.
 
 A three-line subclass tests an implementation:
 

@@ -1,4 +1,4 @@
-"""What a filesystem with a `savepoint` method owes: undo by owner, while several calls write at once."""
+"""What a filesystem with a `savepoint` method must do: undo by owner, while several calls write at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The behaviour that every `Ledger` owes, as a test suite for pytest.
+"""What every `Ledger` must do, as a test suite for pytest.
 
 A three-line subclass tests an implementation:
 

@@ -1,4 +1,4 @@
-"""A model that does what it is told: for tests, demonstrations and documentation, with no network and no chance."""
+"""A model that follows a script: for tests, demonstrations and documentation. Deterministic, without a network."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ScriptedAdapter(TurnAdapter):
     Args:
         turns: see `Turn`.
         usage: the tokens of every turn that says nothing else.
-        options: as of every adapter: `max_turns`, `manual`, ...
+        options: those of every adapter: `max_turns`, `manual`, ...
 
     >>> from weakincentives.prompt import MarkdownSection, Prompt
     >>> from weakincentives.session import Session

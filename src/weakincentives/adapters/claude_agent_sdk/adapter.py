@@ -29,8 +29,8 @@ class ClaudeAgentSDKAdapter(Adapter):
     The prompt's tools are served to it in this process and run through the engine like anywhere else. Of Claude Code's
     own tools only those named in `native_tools` are there; each is asked for, undone and recorded like a call of ours.
     Retrying and the history of the conversation within an evaluation are Claude Code's; everything else that
-    `Adapter.evaluate` says holds. There is no manual mode, and no `ask`. A run that is on record (`record=`) is never
-    gone on with: `NotResumableError` for one that was interrupted; one that has ended gives its recorded answer.
+    `Adapter.evaluate` says holds. There is no manual mode, and no `ask`. A recorded run
+    (`record=`) is never resumed: `NotResumableError` for one that was interrupted; one that has ended gives its answer.
 
     Args:
         model: Claude Code's name for a model; None for its default.

@@ -1,4 +1,4 @@
-"""Started in the place of Claude Code: it runs Claude Code with a clean environment and outlives nothing it starts.
+"""Started instead of Claude Code: runs it with a clean environment, and ends everything it started when it ends.
 
 A program of its own that needs only the standard library: `python -I launcher.py PID_FILE NAMES CLI ARGUMENTS...`.
 It starts itself again with the clean environment first: `/proc/PID/environ` shows what a program was started with, and
@@ -117,7 +117,7 @@ def _wait_for(child: int) -> int:
 
 
 def _nothing(*_: int) -> int:
-    """In the place of `prctl` on systems that have none."""
+    """Used instead of `prctl` on systems without it."""
     return 0
 
 

@@ -1,7 +1,7 @@
 """A run on record that Claude Code drives: what is heard of its turns, its calls, and its end.
 
-Its turns happen inside of Claude Code, which cannot be given them again, so such a run is looked at and replayed, and
-not gone on with. One that has ended gives its recorded answer, and Claude Code is not started.
+Turns happen inside Claude Code and cannot be played to it again. Such a run can be shown and replayed, but not resumed.
+One that has ended gives its recorded answer, and Claude Code is not started.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ...runtime.transactions import Savepoint
 from ...runtime.truncation import TruncatedResults
 from ...waiting import AWAITING, Waiting
 
-NOT_RESUMABLE = "its turns happen inside of Claude Code, which cannot be given them again"
+NOT_RESUMABLE = "its turns happen inside Claude Code and cannot be played to it again"
 
 _SECONDS = 5.0
 """How long a call waits for the message that it belongs to, which was sent before it and is only not taken yet."""

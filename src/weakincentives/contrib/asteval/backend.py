@@ -141,7 +141,7 @@ class AstevalBackend(EvalBackend):
             pool.seats.release()
 
     def close(self) -> None:
-        """End the workers; evaluations that run are cut off. Twice is fine."""
+        """End the workers; evaluations that run are cut off. Calling it twice is fine."""
         self._current().close()
 
     def _current(self) -> AstevalPool:

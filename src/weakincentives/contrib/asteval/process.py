@@ -199,7 +199,7 @@ class AstevalWorker:
                 raise WorkerLostError(str(error)) from error
 
     def close(self) -> None:
-        """Kill it with all its children. Twice is fine."""
+        """Kill it with all its children. Calling it twice is fine."""
         self._end()
 
 

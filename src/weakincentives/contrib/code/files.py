@@ -1,4 +1,4 @@
-"""What evaluated code reads and writes: the files it was given, those it may write, within limits, and what it prints.
+"""The files that evaluated code may read and write, and its output, within limits.
 
 The asteval worker is sent this module as source text, so it imports nothing but the standard library and `protocol`.
 """

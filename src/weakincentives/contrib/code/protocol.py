@@ -61,7 +61,7 @@ class EvalFiles:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """What came of an evaluation.
+    """The result of an evaluation.
 
     Attributes:
         value: of the last expression, in plain Python types; None when there is none.
@@ -111,4 +111,4 @@ class EvalBackend(Protocol):
         return self
 
     def close(self) -> None:
-        """End what it started; twice is fine. It may start again when it is used again. By default there is nothing."""
+        """End what it started; calling it twice is fine. It starts again on its next use. By default, do nothing."""

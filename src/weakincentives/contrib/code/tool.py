@@ -111,7 +111,7 @@ class EvaluatePythonParams:
 
 @dataclass(frozen=True, slots=True)
 class PythonResult:
-    """What came of an evaluation. `value` is its representation; empty when there is none."""
+    """The result of an evaluation. `value` is its representation; empty when there is none."""
 
     value: str = ""
     stdout: str = ""

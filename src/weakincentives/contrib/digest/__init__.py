@@ -1,4 +1,4 @@
-"""A digest of a workspace: what is there, in outline, for a model that has to find its way."""
+"""A digest of a workspace: an outline for a model that has to find its way around."""
 
 from .build import DigestSource, Improve, build_digest, refresh_digest
 from .digest import DigestConfig, WorkspaceDigest

@@ -1,4 +1,4 @@
-"""Making a digest, and keeping the one in a session true."""
+"""Making a digest, and keeping a session's digest up to date."""
 
 from __future__ import annotations
 

@@ -58,5 +58,5 @@ class DigestConfig:
             value, least = getattr(self, item.name), 200 if item.name == "max_chars" else 1
             if type(value) is not int or value < least:
                 raise PromptValidationError(
-                    f"DigestConfig {item.name} must be a number from {least} on, got {value!r}."
+                    f"DigestConfig {item.name} must be a number of {least} or more, got {value!r}."
                 )

@@ -196,7 +196,7 @@ class Findings(NamedTuple):
     entry_points: Remarks
 
 
-class _Said(NamedTuple):
+class _ManifestInfo(NamedTuple):
     """What one manifest says."""
 
     about: str = ""
@@ -240,47 +240,47 @@ def _starts_by_itself(fs: Filesystem, entry: TreeEntry, name: str) -> str | None
     return f"executable, {language_by_content(head)}" if head.startswith(b"#!") else None
 
 
-def _read(fs: Filesystem, entry: TreeEntry, reader: Callable[[str, str], _Said]) -> _Said:
+def _read(fs: Filesystem, entry: TreeEntry, reader: Callable[[str, str], _ManifestInfo]) -> _ManifestInfo:
     if entry.size > MAX_READ:
-        return _Said("too large to read here")
+        return _ManifestInfo("too large to read here")
     try:
         data = fs.read_bytes(entry.path, limit=MAX_READ)
     except OSError:
-        return _Said()
+        return _ManifestInfo()
     if b"\0" in data:
-        return _Said("binary")
+        return _ManifestInfo("binary")
     try:
         return reader(data.decode("utf-8", "replace"), entry.path)
     except (ValueError, RecursionError):  # not TOML or JSON, or nested without end
-        return _Said("not readable")
+        return _ManifestInfo("not readable")
 
 
-def _readme(text: str, _: str) -> _Said:
+def _readme(text: str, _: str) -> _ManifestInfo:
     lines = (line.strip().strip("#=-*<>! ").strip() for line in text.splitlines())
-    return _Said(clip(next((line for line in lines if line), "")))
+    return _ManifestInfo(clip(next((line for line in lines if line), "")))
 
 
-def _makefile(text: str, _: str) -> _Said:
+def _makefile(text: str, _: str) -> _ManifestInfo:
     targets = list(dict.fromkeys(_target.findall(text)))
-    return _Said(clip("targets: " + ", ".join(targets)) if targets else "")
+    return _ManifestInfo(clip("targets: " + ", ".join(targets)) if targets else "")
 
 
-def _go_mod(text: str, _: str) -> _Said:
+def _go_mod(text: str, _: str) -> _ManifestInfo:
     found = _module.search(text)
-    return _Said("" if found is None else clip(f"module {found[1]}"))
+    return _ManifestInfo("" if found is None else clip(f"module {found[1]}"))
 
 
-def _pyproject(text: str, path: str) -> _Said:
+def _pyproject(text: str, path: str) -> _ManifestInfo:
     project = _table(tomllib.loads(text), "project")
     scripts = [(name, run) for key in ("scripts", "gui-scripts") for name, run in _texts(_table(project, key))]
-    return _Said(_about(project), tuple((clip(name), clip(f"runs {run} ({path})")) for name, run in scripts))
+    return _ManifestInfo(_about(project), tuple((clip(name), clip(f"runs {run} ({path})")) for name, run in scripts))
 
 
-def _cargo(text: str, _: str) -> _Said:
-    return _Said(_about(_table(tomllib.loads(text), "package")))
+def _cargo(text: str, _: str) -> _ManifestInfo:
+    return _ManifestInfo(_about(_table(tomllib.loads(text), "package")))
 
 
-def _package_json(text: str, path: str) -> _Said:
+def _package_json(text: str, path: str) -> _ManifestInfo:
     package = _mapping(json.loads(text))
     commands = package.get("bin")
     if isinstance(commands, str):
@@ -293,10 +293,10 @@ def _package_json(text: str, path: str) -> _Said:
     ]
     if isinstance(main := package.get("main"), str):
         starts.append((main, f"main of {path}"))
-    return _Said(_about(package), tuple((clip(name), clip(remark)) for name, remark in starts))
+    return _ManifestInfo(_about(package), tuple((clip(name), clip(remark)) for name, remark in starts))
 
 
-_READERS: dict[str, Callable[[str, str], _Said]] = {
+_READERS: dict[str, Callable[[str, str], _ManifestInfo]] = {
     "pyproject.toml": _pyproject,
     "package.json": _package_json,
     "cargo.toml": _cargo,

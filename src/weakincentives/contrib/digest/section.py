@@ -16,7 +16,7 @@ _SUMMARY = (
     "What the workspace holds, in outline: languages, entry points, key files, layout and sizes. "
     "Read it before you look for files."
 )
-_NONE = "Nothing is known of the workspace yet. Use the tools for files to look around."
+_NONE = "Nothing is known about the workspace yet. Use the file tools to look around."
 
 
 class WorkspaceDigestSection(MarkdownSection[Any]):

@@ -1,4 +1,4 @@
-"""Text files by pages of numbered lines, and the question whether a file is text at all."""
+"""Text files in pages of numbered lines, and a test of whether a file is text."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ReadFileParams:
     path: str
     """The file, from the root of the workspace."""
     offset: int = field(default=1, metadata={"description": "The first line to read, counted from 1."})
-    limit: int = field(default=DEFAULT_LINES, metadata={"description": "At most so many lines."})
+    limit: int = field(default=DEFAULT_LINES, metadata={"description": "The maximum number of lines."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FileContent:
 class ListDirectoryParams:
     """Where to look."""
 
-    path: str = field(default=".", metadata={"description": "The directory; the root of the workspace unless given."})
+    path: str = field(default=".", metadata={"description": "The directory; by default, the root of the workspace."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Listing:
     entries: tuple[Entry, ...]
 
     def render(self) -> str:
-        """One entry a line; directories end in a slash."""
+        """One entry per line; directories end in a slash."""
         return "\n".join([_entry(entry) for entry in self.entries])
 
 
@@ -104,7 +104,7 @@ class GrepFilesParams:
     """A regular expression, matched line by line; RE2 syntax: no lookaround, no backreferences."""
     path: str = field(default=".", metadata={"description": "The file or directory to search."})
     glob: str | None = field(default=None, metadata={"description": 'Only files that match, such as "*.py".'})
-    ignore_case: bool = field(default=False, metadata={"description": "Whether case does not matter."})
+    ignore_case: bool = field(default=False, metadata={"description": "Whether to ignore case."})
 
 
 @dataclass(frozen=True, slots=True)

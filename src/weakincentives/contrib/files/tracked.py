@@ -144,7 +144,7 @@ class TrackedMemory(InMemoryFilesystem):
         super().__init__(files, clock=clock)
 
     def begin(self) -> Self:
-        """From now on changes are changes."""
+        """Start tracking changes."""
         self._originals = OriginalFiles()
         return self
 

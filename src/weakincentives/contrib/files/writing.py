@@ -23,10 +23,8 @@ class WriteFileParams:
     path: str
     """The file, from the root of the workspace; missing directories are made."""
     content: str
-    """All of what the file shall hold."""
-    overwrite: bool = field(
-        default=False, metadata={"description": "Replace a file that exists though it was not read."}
-    )
+    """The whole new content of the file."""
+    overwrite: bool = field(default=False, metadata={"description": "Replace an existing file that was not read."})
 
 
 @dataclass(frozen=True, slots=True)

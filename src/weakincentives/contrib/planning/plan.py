@@ -1,4 +1,4 @@
-"""The plan: an objective, steps with their status, the notes taken on the way, and what changes it."""
+"""The plan: an objective, steps with a status and notes, and the events that change it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The planning suite as a section: instructions, tools, reducers, and the plan as it is now.
 
-Handlers look and answer; the plan changes when the engine routes their result to the reducers. So a call that fails
-after its handler, in a policy or a subscriber, leaves the plan as it was without anything having to be undone, and a
-recorded result that is replayed changes the plan like the call it stands for.
+Handlers only read the plan; it changes when the engine routes their result to the reducers. So a call that fails after
+its handler, in a policy or a subscriber, leaves the plan unchanged with nothing to undo, and a replayed result changes
+the plan just as the recorded call did.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PlanningHandlers:
     def _change(
         self, change: _Change, context: ToolContext, again: str, said: Callable[[Plan | None, Plan], str]
     ) -> ToolResult[_Change]:
-        """Try the change; `said` gives the words for what came of it. A wrong one is told with what to call instead."""
+        """Try the change; `said` makes the reply. The error for an invalid one names what to call instead."""
         session = context.session
         # The tool may run where its section was never installed; its result would then go nowhere.
         install_plan(session)
@@ -264,7 +264,7 @@ class PlanningConfig:
         for item in fields(self):
             value = getattr(self, item.name)
             if type(value) is not int or value < 1:
-                raise PromptValidationError(f"PlanningConfig {item.name} must be a number from 1 on, got {value!r}.")
+                raise PromptValidationError(f"PlanningConfig {item.name} must be a number of 1 or more, got {value!r}.")
 
 
 class PlanningToolsSection(MarkdownSection[Any]):

@@ -1,4 +1,4 @@
-"""What a suite that works in containers stands on."""
+"""Containers for tool suites: the Podman suite, and what it is built on."""
 
 from .backend import ContainerBackend
 from .container import Container

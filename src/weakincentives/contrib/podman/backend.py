@@ -117,7 +117,7 @@ def _stopped(answer: SupervisorReply, limits: EvalLimits) -> str | None:
 
 
 def _killed(code: int, limits: EvalLimits) -> str:
-    """Why the process told nothing."""
+    """Why the process reported nothing."""
     if code == -signal.SIGXCPU:
         return f"Stopped: it took longer than {limits.seconds:g} s"
     if code == -signal.SIGKILL:
@@ -126,7 +126,7 @@ def _killed(code: int, limits: EvalLimits) -> str:
 
 
 def _outcome(answer: SupervisorReply, limits: EvalLimits) -> tuple[Any, str | None]:
-    """The value and the error that the code's own process told: not to be believed, but to be shown."""
+    """The value and the error that the code's own process reported: for display, not to be trusted."""
     data = answer.data("result")
     if not data:
         return None, _killed(answer.number("code"), limits)

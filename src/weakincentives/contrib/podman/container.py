@@ -1,4 +1,4 @@
-"""One container: started when it is first needed, checked before it is used, gone with its owner."""
+"""One container: started on first use, checked before it is used, ended with its owner."""
 
 from __future__ import annotations
 

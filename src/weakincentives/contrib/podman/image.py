@@ -1,4 +1,4 @@
-"""A small image with Python and a shell, made on this machine: no registry is asked, no script of a package runs."""
+"""A small image with Python and a shell, built on this machine without a registry or package scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a container is, so that those of processes that are gone can be told and removed."""
+"""Which process owns a container or folder, so that those of dead processes can be found and removed."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ class PodmanSandboxSection(MarkdownSection[Any]):
         return ExportedFiles((path for path in paths if path not in left_out), left_out)
 
     def close(self) -> None:
-        """End the container and give the files back; a temporary workspace is removed. Twice is fine."""
+        """End the container and give the files back; a temporary workspace is removed. Calling it twice is fine."""
         self._finalizer()
 
     def __enter__(self) -> Self:

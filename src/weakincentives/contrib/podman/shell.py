@@ -143,11 +143,11 @@ class ShellExecuteParams:
     )
     stdin: str = field(default="", metadata={"description": "What the command reads from its standard input."})
     timeout_seconds: float | None = field(
-        default=None, metadata={"description": "Stop it after so long; the sandbox's own limit unless given."}
+        default=None, metadata={"description": "Stop it after this many seconds; by default, the sandbox's own limit."}
     )
     check: bool = field(
         default=False,
-        metadata={"description": "Take an exit code other than 0 as a failure: all that the command did is undone."},
+        metadata={"description": "Treat an exit code other than 0 as a failure: everything the command did is undone."},
     )
 
 
@@ -267,7 +267,7 @@ def _result(
         if params.check and done.code != 0:
             ended = _ended(done.code, limits)
             return ToolResult.error(
-                f"The command failed, so what it did is undone\n{ended}\n{_told(value)}".rstrip("\n")
+                f"The command failed, so what it did is undone\n{ended}\n{_output_tail(value)}".rstrip("\n")
             )
         return ToolResult.ok(value, _ended(done.code, limits))
     if done.how == "no_directory":
@@ -281,7 +281,7 @@ def _result(
         "disk": f"The command was stopped and what it did is undone: {done.why}",
     }
     reason = reasons.get(done.how, "The command was stopped, and what it did is undone")
-    return ToolResult.error(f"{reason}\n{_told(value)}".rstrip("\n"))
+    return ToolResult.error(f"{reason}\n{_output_tail(value)}".rstrip("\n"))
 
 
 def _ended(code: int, limits: ShellLimits) -> str:
@@ -292,7 +292,7 @@ def _ended(code: int, limits: ShellLimits) -> str:
     return f"Killed by {_signal(-code)}"
 
 
-def _told(value: ShellResult, most: int = 4000) -> str:
+def _output_tail(value: ShellResult, most: int = 4000) -> str:
     """The end of what it said: that is where errors are."""
     text = value.render()
     return text if len(text) <= most else f"...\n{text[-most:]}"

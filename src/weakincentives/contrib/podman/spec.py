@@ -1,4 +1,4 @@
-"""What a container shall be, as arguments for podman, and the check that it has become that."""
+"""A container's limits, as arguments for podman, and the check that they are in force."""
 
 from __future__ import annotations
 

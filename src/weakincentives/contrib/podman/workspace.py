@@ -159,7 +159,7 @@ class ContainerWorkspace:
         """Before the folder is opened: that would undo what a killed process left in it."""
         if hides_state(self.root, state_dir):
             raise PromptValidationError(
-                f"The journal of {self.root} would be inside of it, where the container could change it. Use a folder "
+                f"The journal of {self.root} would be inside it, where the container could change it. Use a folder "
                 f"whose parent is on the same filesystem and can be written, such as {self.root / 'workspace'}."
             )
 

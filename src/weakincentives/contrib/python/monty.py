@@ -103,7 +103,7 @@ class MontyBackend(EvalBackend):
         )
 
     def close(self) -> None:
-        """End the workers; evaluations that run are cut off. Twice is fine."""
+        """End the workers; evaluations that run are cut off. Calling it twice is fine."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:

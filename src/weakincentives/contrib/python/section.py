@@ -1,4 +1,4 @@
-"""The suite for safe Python: one tool that evaluates code where it can do no harm."""
+"""The suite for safe Python: one tool that evaluates untrusted code."""
 
 from __future__ import annotations
 

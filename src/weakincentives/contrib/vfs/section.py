@@ -1,4 +1,4 @@
-"""The suite for files: tools to find, read, write and edit them, and rules that keep a model from losing any."""
+"""The suite for files: tools to find, read, write and edit them, and a policy against overwriting unread ones."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class VfsToolsSection(MarkdownSection[Any]):
         return ExportedChanges(found.added, found.changed, found.removed, left_out)
 
     def close(self) -> None:
-        """Give back what a `root` folder holds; what was written stays. Twice is fine."""
+        """Give back what a `root` folder holds; what was written stays. Calling it twice is fine."""
         if self._files is not None:
             self._files.close()
 

@@ -1,7 +1,7 @@
 """Directories and files below one root, opened so that no symlink is passed and nothing above is reached.
 
-Every operation first gets a handle of the directory, then names one entry in it. What is swapped in behind
-our back can make an operation fail, but cannot lead it elsewhere.
+Every operation first gets a handle of the directory, then names one entry in it. A path that
+another program swaps meanwhile can make an operation fail, but cannot lead it elsewhere.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Final, final
 from .confine import Handle, is_copy_file
 from .disk_root import DiskRoot
 from .manifest import Manifest, ManifestEntry
-from .staging import copy_content, go_on, same_content
+from .staging import copy_content, never_stop, same_content
 from .syscalls import CREATE, READ, pwrite_all, read_part
 
 MAX_COPIED_BYTES: Final = 1 << 30
@@ -45,8 +45,8 @@ class Copies:
     """
 
     __slots__ = (
-        "_began", "_count", "_disk", "_left_out", "_made", "_max_bytes", "_pack", "_pack_fd", "_packed", "_sys",
-        "_told", "fd", "unsure",
+        "_began", "_count", "_disk", "_left_out", "_made", "_max_bytes", "_pack", "_pack_fd", "_packed", "_reported",
+        "_sys", "fd", "unsure",
     )  # fmt: skip
 
     def __init__(self, disk: DiskRoot, max_bytes: int | None) -> None:
@@ -56,7 +56,7 @@ class Copies:
         self._left_out: set[str] = set()
         self._count = 0
         self._made = 0  # in this walk
-        self._began = self._told = 0.0
+        self._began = self._reported = 0.0
         self._pack = ""  # the file of many that is written to
         self._pack_fd = -1
         self._packed: dict[str, int] = {}  # how many bytes the files of many have
@@ -82,12 +82,12 @@ class Copies:
         """Before the first copy of a walk."""
         self._close_pack()  # an interrupt may have left it
         self._made = 0
-        self._began = self._told = time.monotonic()
+        self._began = self._reported = time.monotonic()
 
     def end_walk(self) -> None:
         """After its last copy, also when it was cut off."""
         self._close_pack()
-        if self._told > self._began:
+        if self._reported > self._began:
             seconds = time.monotonic() - self._began
             logger.info("Copied %d files of %s in %.1f s", self._made, self._disk.root, seconds)
 
@@ -95,8 +95,8 @@ class Copies:
         """Copy an open file; the copy's name. `check` is called now and then, and what it raises ends it."""
         self._made += 1
         now = time.monotonic()
-        if now - self._told >= PROGRESS_SECONDS:
-            self._told = now
+        if now - self._reported >= PROGRESS_SECONDS:
+            self._reported = now
             logger.info("Copying %s, %d files so far, so that changes can be undone", self._disk.root, self._made)
         found = self._sys.fstat(source)
         if self._made > SINGLE_COPIES and found.st_size <= SMALL_BYTES:
@@ -133,7 +133,7 @@ class Copies:
     def _create(self, name: str) -> int:
         return self._sys.open(name, CREATE, 0o600, dir_fd=self.fd)
 
-    def matches(self, fd: int, known: ManifestEntry, check: Callable[[], None] = go_on) -> bool:
+    def matches(self, fd: int, known: ManifestEntry, check: Callable[[], None] = never_stop) -> bool:
         """Whether an open file holds what the copy of an entry does; False when that has none."""
         if not known.copy or self._sys.fstat(fd).st_size != known.size:
             return False

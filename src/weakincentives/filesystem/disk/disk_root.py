@@ -260,7 +260,7 @@ class DiskRoot:
 
 
 @final
-class Naming:
+class PathErrors:
     """Turns the kernel's errors into ones that name the path as the caller knows it."""
 
     __slots__ = ("_disk", "_path")

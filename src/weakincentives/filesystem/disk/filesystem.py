@@ -27,7 +27,7 @@ from .reading import HostReading
 from .reversal import large_in, node_in
 from .staging import Staging
 from .syscalls import DIRECTORY, Syscalls, look
-from .undo_scope import HostSnapshot, UndoScope, Writing
+from .undo_scope import HostSnapshot, UndoScope, WriteOperation
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class HostFilesystem(HostReading):
         return self._disk.hides
 
     def close(self) -> None:
-        """Release all snapshots, keep what was written, give back locks and descriptors. Twice is fine.
+        """Release all snapshots, keep what was written, give back locks and descriptors. Calling it twice is fine.
 
         Reading and writing raise `ValueError` afterwards.
         """
@@ -220,10 +220,10 @@ class HostFilesystem(HostReading):
     def _tree(self) -> WalkTree:
         return _HostTree(self)
 
-    def _writing(self, path: str, *others: str) -> Writing:
+    def _writing(self, path: str, *others: str) -> WriteOperation:
         if self._read_only:
             raise ReadOnlyError(f"{self!r} is read-only, so {path!a} was not changed.")
-        return Writing(self._scope, (path, *others))
+        return WriteOperation(self._scope, (path, *others))
 
     def _put_file(self, path: str, content: str | bytes, *, append: bool) -> None:
         data = encode(content)
@@ -251,7 +251,7 @@ class HostFilesystem(HostReading):
         staged: str | None,
         old: os.stat_result | None = None,
     ) -> None:
-        """Put it there, inside of the directories that are missing; what is not taken is dropped."""
+        """Move it into place, making missing directories; whatever could not be moved is deleted."""
         if rest or staged is None:
             staged = self._staging.wrapped(staged, rest, at=at)
             path = path[: len(path) - sum(len(part) + 1 for part in rest)]
@@ -270,7 +270,7 @@ class HostFilesystem(HostReading):
 
     @contextmanager
     def _transfer(
-        self, writing: Writing, source: str, target: str
+        self, writing: WriteOperation, source: str, target: str
     ) -> Generator[tuple[int, str, int, str, Sequence[str]], None, None]:
         """Check that the source may go to the target; the directory and name of both, and what is missing below.
 

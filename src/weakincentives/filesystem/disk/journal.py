@@ -383,7 +383,7 @@ class Journal:
             self._sys.fsync(self._fd)
 
     def close(self) -> None:
-        """Give the descriptor back; the file stays."""
+        """Close the descriptor; the file stays."""
         if self._fd >= 0:
             fd, self._fd, self._inode, self.end = self._fd, -1, 0, 0
             self._marks.clear()

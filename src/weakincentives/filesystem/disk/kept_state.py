@@ -1,4 +1,4 @@
-"""What is kept for roots, as a person may look at it: which entries there are, whose, how large, and in what state."""
+"""Listing the undo state that is kept for roots: which entries there are, whose, how large, and in what state."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class StateEntry:
         return f"{self.home.path}/{ROOTS}/{self.name}"
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for fd in {self.fd, self.vault} - {-1}:
             self.sys.close(fd)
         self.fd = self.vault = -1

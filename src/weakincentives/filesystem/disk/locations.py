@@ -85,7 +85,7 @@ _warned: set[str] = set()
 
 
 def hides_state(root: str | os.PathLike[str], state_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether the root's vault is, or would be, inside of it. Opens no transaction and changes nothing."""
+    """Whether the root's vault is, or would be, inside it. Opens no transaction and changes nothing."""
     sys, path = Syscalls(), os.path.realpath(root)
     with Handle(sys, sys.open(path, HANDLE)) as root_fd:
         places = StateFinder(sys, path, root_fd, state_dir, durable=False)
@@ -220,7 +220,7 @@ class StateFinder:
             return None
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                raise NotPrivateError(f"{self.location} has something else in the place of a directory") from error
+                raise NotPrivateError(f"{self.location} has something else where a directory should be") from error
             raise
         try:
             check_private(self._sys.fstat(entry), self.location)

@@ -142,7 +142,7 @@ class Mirror:
                 yield piece
 
     def commit(self) -> None:
-        """The state of now is final; copies that nothing needs any more are removed. Twice is fine."""
+        """The state of now is final; copies that nothing needs any more are removed. Calling it twice is fine."""
         with suppress(FileNotFoundError):
             self._sys.unlink(_OPEN, dir_fd=self._fd)
         self._marker = None
@@ -155,7 +155,7 @@ class Mirror:
             self._copies.drop_unsure(self.manifest)
 
     def close(self) -> None:
-        """Give the descriptors back; the copy stays until the root is closed."""
+        """Close the descriptors; the copy stays until the root is closed."""
         self._loaded = False
         fds = {self._fd, self._copies.fd} - {-1}
         self._fd = self._copies.fd = -1

@@ -59,7 +59,7 @@ class MirrorScope(UndoScope):
         """Undoing the call around it would not undo what programs do in this one, so this one must not begin."""
         if any(mark.owner is not None and owner.inside(mark.owner) for mark in self._snapshots.live):
             raise JournalError(
-                "This tool may start programs, but it is called inside of one that is read-only or declares "
+                "This tool may start programs, but it is called inside one that is read-only or declares "
                 "ToolAnnotations(starts_programs=False). Declare the same of this tool, or take it from the other one."
             )
 

@@ -16,7 +16,7 @@ from ..protocol import FileKind, FileStat, check_chunk_size, check_range, decode
 from ..search import Searching
 from ..search.walk import while_wanted
 from .confine import Handle, kind_of, refused
-from .disk_root import DiskRoot, Naming
+from .disk_root import DiskRoot, PathErrors
 from .syscalls import CHUNK, DIRECTORY, READ
 
 LONG: Final = 8 << 20
@@ -39,7 +39,7 @@ class HostReading(Searching):
         """See `Filesystem.read_bytes`."""
         check_range(offset, limit)
         path = self._disk.canonical(path)
-        with Naming(self._disk, path), self._open_file(path) as fd:
+        with PathErrors(self._disk, path), self._open_file(path) as fd:
             if limit is not None and limit <= CHUNK:
                 return self._pread(fd, limit, offset)
             # Room for what is there, not for what was asked.
@@ -56,7 +56,7 @@ class HostReading(Searching):
         """See `Filesystem.stream`; the file is held open until the iterator is used up or dropped."""
         check_chunk_size(chunk_size)
         path = self._disk.canonical(path)
-        with Naming(self._disk, path):
+        with PathErrors(self._disk, path):
             return self._pieces(self._open_file(path), chunk_size)
 
     def exists(self, path: str) -> bool:
@@ -70,7 +70,7 @@ class HostReading(Searching):
     def stat(self, path: str) -> FileStat:
         """See `Filesystem.stat`."""
         path = self._disk.canonical(path)
-        with Naming(self._disk, path):
+        with PathErrors(self._disk, path):
             if path == ROOT:
                 return self._stat(ROOT, self._disk.sys.fstat(self._disk.root_fd), readonly=self._read_only)
             parent, name = self._disk.dirs.parent(path)
@@ -81,7 +81,7 @@ class HostReading(Searching):
         """See `Filesystem.list`; names that the API would refuse are left out."""
         path = self._disk.canonical(path)
         found: list[FileStat] = []
-        with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
+        with PathErrors(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
             for name in while_wanted(sorted(self._disk.sys.names(fd))):
                 if addressable(name):
                     with suppress(FileNotFoundError):  # gone since
@@ -94,7 +94,7 @@ class HostReading(Searching):
         path = self._disk.canonical(path)
         if self._read_only:
             return True
-        with Naming(self._disk, path):
+        with PathErrors(self._disk, path):
             try:
                 at, name, _ = self._disk.dirs.anchor(path)
             except NotADirectoryError:  # below a file: a write would say so
@@ -109,7 +109,7 @@ class HostReading(Searching):
     def kinds(self, path: str) -> Sequence[tuple[str, FileKind]]:
         """Name and kind of each child, without asking for each."""
         path = self._disk.canonical(path)
-        with Naming(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
+        with PathErrors(self._disk, path), self._disk.dirs.directory(path, DIRECTORY) as fd:
             found = self._disk.sys.kinds(fd)
         return [(name, kind_of(mode)) for name, mode in found if addressable(name)]
 

@@ -15,7 +15,7 @@ from ..paths import ROOT, is_below, split
 from .confine import Handle
 from .disk_root import DiskRoot
 from .manifest import Manifest, ManifestEntry, entry
-from .staging import copy_content, go_on
+from .staging import copy_content, never_stop
 from .syscalls import CREATE, DIRECTORY, READ, look, read_part, write_all
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
@@ -186,7 +186,7 @@ class Restoration:
                 if packed:
                     write_all(self._sys, fd, self._part(source, wanted.size, int(at)))
                 else:
-                    copy_content(self._sys, source, fd, self._sys.fstat(source), check=go_on)
+                    copy_content(self._sys, source, fd, self._sys.fstat(source), check=never_stop)
                 self._set_xattrs(fd, wanted)
         self._set_attributes(staged, state, wanted)
 

@@ -209,17 +209,17 @@ class Place:
 
 
 @dataclass(slots=True)
-class Before:
+class PreviousNode:
     """A node of the state before: `place` is where it is now, None when nothing was there."""
 
     place: Place | None
-    children: dict[str, Before] = field(default_factory=dict[str, "Before"])
+    children: dict[str, PreviousNode] = field(default_factory=dict[str, "PreviousNode"])
 
-    def child(self, name: str) -> Before:
+    def child(self, name: str) -> PreviousNode:
         """The node below, which may be an exception."""
         if (found := self.children.get(name)) is not None:
             return found
-        return Before(None if self.place is None else self.place.child(name))
+        return PreviousNode(None if self.place is None else self.place.child(name))
 
 
 @final
@@ -234,7 +234,7 @@ class Differences:
         self._added: list[str] = []
         self._changed: list[str] = []
         self._removed: list[str] = []
-        self._root = Before(Place(ROOT))
+        self._root = PreviousNode(Place(ROOT))
         for record in records:
             self._rewind(record)
 
@@ -256,35 +256,35 @@ class Differences:
         return None if place is None else large_in(self._disk.sys, self._dirs(place), place.path)
 
     def _rewind(self, record: Record) -> None:
-        """Take one record (newest first) back in the description."""
+        """Reverse one record (newest first) in the description."""
         if record.operation == "create":
-            self._set(record.path, Before(None))
+            self._set(record.path, PreviousNode(None))
         elif record.operation == "move":
             if self._happened(record):
                 self._set(record.path, self._get(record.target))
-                self._set(record.target, Before(None))
+                self._set(record.target, PreviousNode(None))
         elif self._exists(Place(record.image, image=True)):
-            self._set(record.path, Before(Place(record.image, image=True)))
+            self._set(record.path, PreviousNode(Place(record.image, image=True)))
 
     def _happened(self, record: Record) -> bool:
         place = self._get(record.target).place
         found = None if place is None else self._stat(place)
         return found is not None and found[1] == record.inode
 
-    def _get(self, path: str) -> Before:
+    def _get(self, path: str) -> PreviousNode:
         node = self._root
         for part in path.split("/"):
             node = node.child(part)
         return node
 
-    def _set(self, path: str, value: Before) -> None:
+    def _set(self, path: str, value: PreviousNode) -> None:
         node = self._root
         *parents, name = path.split("/")
         for part in parents:
             node.children[part] = node = node.child(part)
         node.children[name] = value
 
-    def _compare(self, path: str, before: Before) -> list[tuple[str, Before]]:
+    def _compare(self, path: str, before: PreviousNode) -> list[tuple[str, PreviousNode]]:
         """Note what differs here; what is to be compared further down."""
         if before.place == Place(path):  # the same thing, apart from the exceptions in it
             return [(join(path, name), child) for name, child in before.children.items()]
@@ -295,12 +295,12 @@ class Differences:
         if old is not None:
             self._removed += self._all(path, before, old[0])
         if new is not None:
-            self._added += self._all(path, Before(Place(path)), new[0])
+            self._added += self._all(path, PreviousNode(Place(path)), new[0])
         return []
 
     def _compare_alike(
-        self, path: str, before: Before, old: tuple[int, int], new: tuple[int, int]
-    ) -> list[tuple[str, Before]]:
+        self, path: str, before: PreviousNode, old: tuple[int, int], new: tuple[int, int]
+    ) -> list[tuple[str, PreviousNode]]:
         assert before.place is not None
         if stat.S_ISDIR(old[0]):
             if old[0] != new[0]:
@@ -311,7 +311,7 @@ class Differences:
             self._changed.append(path)
         return []
 
-    def _all(self, path: str, node: Before, mode: int) -> Iterator[str]:
+    def _all(self, path: str, node: PreviousNode, mode: int) -> Iterator[str]:
         """Everything at and below a node."""
         pending = [(path, node, mode)]
         while pending:

@@ -14,7 +14,7 @@ from ...fence import check_wanted
 from ..paths import ROOT, join, split
 from ..reserved import reserved
 from .confine import Confined, Handle, refused
-from .disk_root import DiskRoot, Naming
+from .disk_root import DiskRoot, PathErrors
 from .syscalls import CHUNK, CREATE, DIRECTORY, READ, Syscalls, pwrite_all, write_all
 
 # The content of a file, copied and compared with its holes: the work is that of its data and not of its length.
@@ -25,8 +25,8 @@ STEP: Final = 8 << 20
 _ELSEWISE: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
 
 
-def go_on() -> None:
-    """What a copy asks while a root is being restored: that is never given up, being the end of a call that was."""
+def never_stop() -> None:
+    """The check of a copy that is made while a root is being restored: a restore is never cancelled."""
 
 
 def copy_content(
@@ -164,7 +164,7 @@ class TreeCopy:
         try:
             while pending:
                 place = pending.pop()
-                with Naming(self._disk, join(path, place)):
+                with PathErrors(self._disk, join(path, place)):
                     opened = self._open(place, top, last, fd)
                     if fd >= 0:
                         self._sys.close(fd)
@@ -175,7 +175,7 @@ class TreeCopy:
             if fd >= 0:
                 self._sys.close(fd)
         for place, info in reversed(found):  # what is in a directory before the directory, so that its time stays
-            with Naming(self._disk, join(path, place)):
+            with PathErrors(self._disk, join(path, place)):
                 self._finish(place, info)
 
     def _open(self, place: str, top: int, last: str, fd: int) -> int:
@@ -205,7 +205,7 @@ class TreeCopy:
         return inner
 
     def _file(self, path: str, source: int, name: str, target: int, new: str) -> None:
-        with Naming(self._disk, path), Handle(self._sys, self._sys.open(name, READ, dir_fd=source)) as old_fd:
+        with PathErrors(self._disk, path), Handle(self._sys, self._sys.open(name, READ, dir_fd=source)) as old_fd:
             old = self._sys.fstat(old_fd)
             if not stat.S_ISREG(old.st_mode):
                 raise _refused(path)

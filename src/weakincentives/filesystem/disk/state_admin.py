@@ -1,7 +1,7 @@
-"""What a person may do with kept state: look at it, have a root cleaned, throw state away, have a new key.
+"""Managing kept undo state by hand: list it, recover a root, delete state, replace the key.
 
-Each step that removes something holds the root's lock, and removes the instructions before what they are about: cut
-off at any point, nothing is left that would undo a part of a transaction.
+Each step that removes something holds the root's lock, and removes the undo instructions before the files they refer
+to. So an interruption at any point leaves nothing that would undo only part of a transaction.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def forget(entry: StateEntry, lost: list[str]) -> list[str]:
     """
     with entry.locked():
         if losses(entry) != lost:
-            raise StateAdminError("what is kept has changed meanwhile; look at it again")
+            raise StateAdminError("what is kept has changed in the meantime; list it again")
         return drop_all(entry)
 
 

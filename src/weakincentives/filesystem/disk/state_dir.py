@@ -56,7 +56,7 @@ class Authenticator:
         return self.seal(kind, before, content)[:MAC_SIZE]
 
     def seal(self, kind: bytes, before: bytes, content: bytes) -> bytes:
-        """The MAC, and as many bytes again that only who knows the key can tell.
+        """The MAC, and as many bytes again that only the holder of the key can compute.
 
         `kind` is one byte and `before` has a fixed length, so that no two uses can be taken for each other.
         """
@@ -212,7 +212,7 @@ class StateDir:
                         self._sys.unlink(name, dir_fd=self.entry)
 
     def reject(self, name: str, reason: object) -> None:
-        """Put a file of the entry aside: nothing is undone by it. The images stay, for who wants to look at them."""
+        """Put a file of the entry aside: nothing is undone by it. The images stay, for inspection."""
         aside = f"rejected-{os.urandom(6).hex()}"
         plain = name.rpartition("/")[2]
         for found in self._sys.names(self.fd):
@@ -243,7 +243,7 @@ class StateDir:
         return names <= {JOURNAL, RECORD, TX}
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         fds = {self._tx_fd, self.fd, self.entry}
         self._tx_fd = self.fd = self.entry = -1
         for fd in fds:

@@ -74,7 +74,7 @@ class Syscalls:
         return _openat2(root, path, flags | os.O_CLOEXEC, _RESOLVE | _NO_XDEV if one_disk else _RESOLVE)
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(fd)
 
     def flock(self, fd: int, operation: int) -> None:

@@ -32,7 +32,7 @@ from .undo_log import Mutations, UndoLog
 
 @final
 class HostSnapshot:
-    """A state of a `HostFilesystem`, to be given back to it.
+    """A state of a `HostFilesystem`, for `restore` and `release`.
 
     It cannot be restored once it was released, or once an older one was restored. One that is garbage collected
     counts as released.
@@ -40,16 +40,16 @@ class HostSnapshot:
 
     __slots__ = ("__weakref__", "dropped", "mark")
 
-    def __init__(self, mark: UndoMark, dropped: list[Dropped]) -> None:
+    def __init__(self, mark: UndoMark, dropped: list[DropNotice]) -> None:
         self.mark: UndoMark = mark
-        self.dropped: list[Dropped] = dropped
+        self.dropped: list[DropNotice] = dropped
 
     def __repr__(self) -> str:
         return f"<HostSnapshot {'valid' if self.mark.alive else 'over'}>"
 
 
 @final
-class Dropped(ref[HostSnapshot]):
+class DropNotice(ref[HostSnapshot]):
     """Leaves a note when a snapshot is gone, which may be at any moment in any thread.
 
     The note is made by `list.append` itself: in Python code of ours an interrupt could be raised, and would be lost.
@@ -68,12 +68,12 @@ class SnapshotStack:
 
     def __init__(self) -> None:
         self.live: list[UndoMark] = []
-        self.dropped: list[Dropped] = []
+        self.dropped: list[DropNotice] = []
 
     def push(self, mark: UndoMark) -> HostSnapshot:
         """One more, the newest."""
         snapshot = HostSnapshot(mark, self.dropped)
-        note = mark.note = Dropped(snapshot, self.dropped.append)
+        note = mark.note = DropNotice(snapshot, self.dropped.append)
         note.mark = mark
         self.live.append(mark)  # last: interrupted before, there is nothing to release
         return snapshot
@@ -167,8 +167,8 @@ _NO_CHANGES = FileChanges()
 class UndoScope:
     """What `HostFilesystem` promises about snapshots. Safe to use from any thread.
 
-    What changes something happens with `lock` held, and inside `Writing`. What takes several steps besides enters the
-    scope itself: where it is interrupted, the next to enter notices.
+    Every change is made with `lock` held, inside a `WriteOperation`. Other work in several steps enters the scope
+    itself; if that is interrupted, the next to enter notices.
     """
 
     __slots__ = ("_snapshots", "_unsettled", "began_at", "busy", "closed", "disk", "lock", "mutations", "undo")
@@ -415,7 +415,7 @@ class UndoScope:
 
 
 @final
-class Writing:
+class WriteOperation:
     """One operation that changes something: alone, all or nothing, with errors that name the path.
 
     Attributes:
@@ -432,7 +432,7 @@ class Writing:
         self._snapshot: HostSnapshot | None = None
         self._start = 0
 
-    def __enter__(self) -> Writing:
+    def __enter__(self) -> WriteOperation:
         all_ = self._scope
         try:
             all_.tidy()

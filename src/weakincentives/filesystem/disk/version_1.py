@@ -1,8 +1,8 @@
-"""Undoing what version 1 left open, for a person who has looked at it.
+"""Undoing transactions that version 1 left open, on an operator's request.
 
-Version 1 kept its journal beside the root (`.NAME.wink`) or in it (`.wink`), protected by checksums only. Anybody who
-can make files there could have written one, so nothing reads it by itself. A person may: each step is told first, and
-none leaves the root.
+Version 1 kept its journal beside the root (`.NAME.wink`) or in it (`.wink`), protected by checksums only. Any user who
+can make files there could have written one, so it is never read automatically. On request, each step is shown first,
+and none leaves the root.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .state_dir import JOURNAL, MARKER
 from .syscalls import DIRECTORY, Syscalls, look, read_all
 from .vaults import StateLocation, Vaults, one_disk
 
-# The journal of version 1, to be read only for a person who looks at it.
+# The journal of version 1, read only on request.
 #
 # The file is `WNK2 | floor | CRC-32`, then one frame `length | CRC-32 | JSON` for each record; the highest bit of a
 # length makes the record void. Nothing in it says who wrote it.
@@ -148,7 +148,7 @@ class OldTransaction:
     # --- for people
 
     def lines(self) -> list[str]:
-        """What an undo would do, one step a line, in that order."""
+        """What an undo would do, one step per line, in order."""
         return [self._line(record) for _, record in reversed(self.records)] or ["nothing: no change was recorded"]
 
     def _line(self, record: Record) -> str:
@@ -161,7 +161,7 @@ class OldTransaction:
         image = look(self.sys, record.image, self.fd)
         if image is None:
             return f"leave {record.path}: there is no old version of it"
-        return f"put {record.path} back as it was: {_dated(image)}{self._now(record.path)}"
+        return f"restore {record.path} as it was: {_dated(image)}{self._now(record.path)}"
 
     def _now(self, path: str) -> str:
         """What is there now; a person may have worked on it since."""

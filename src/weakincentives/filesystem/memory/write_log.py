@@ -1,4 +1,4 @@
-"""Whose writes they are, for files in memory: what was at each path before, while a savepoint is open.
+"""The writes to files in memory while a savepoint is open: who made each, and what was at the path before.
 
 When no other call wrote, an undo is the old root. Else the owner's writes are undone one by one, newest first, which is
 possible because overlapping writes of others are refused (`ownership.py`).

@@ -37,7 +37,7 @@ class Matcher(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release what it holds."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The little that searching needs to know of a tree, and the walk through it."""
+"""The interface that searching needs from a tree, and the walk through it."""
 
 from __future__ import annotations
 

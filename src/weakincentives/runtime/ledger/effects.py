@@ -1,4 +1,4 @@
-"""What a ledger holds of a call: its id, its state, and the effect once there is one."""
+"""What a ledger stores about a call: its id, its state, and the effect once it has happened."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class GroupCommit:
         longer than the connection is patient. Then nothing of it is in the file.
         """
         line = self._lines.setdefault(os.getpid(), {})
-        mine = _Transaction(work)
+        mine = _QueuedWork(work)
         try:
             line[mine] = None
             while not mine.committed:
@@ -66,7 +66,7 @@ class GroupCommit:
                 first.wake()
         return mine.result
 
-    def _lead(self, line: _Line, mine: _Transaction) -> None:
+    def _lead(self, line: _Line, mine: _QueuedWork) -> None:
         with self._connection.lock:  # for `close`; no other caller in this line leads
             try:
                 commit = lambda: self._commit(line, mine)  # noqa: E731
@@ -74,7 +74,7 @@ class GroupCommit:
             finally:
                 self._queue.leave()
 
-    def _commit(self, line: _Line, mine: _Transaction) -> None:
+    def _commit(self, line: _Line, mine: _QueuedWork) -> None:
         """Commit what is waiting, until `mine` is among it."""
         while not mine.committed:
             connection = self._connection.get()
@@ -100,7 +100,7 @@ class GroupCommit:
 
 
 @final
-class _Transaction:
+class _QueuedWork:
     """The work of one caller. `alone`: it failed together with others, so its own thread has to run it."""
 
     __slots__ = ("_woken", "alone", "committed", "result", "since", "work")
@@ -122,12 +122,12 @@ class _Transaction:
             self._woken.get(timeout=LOOK)
 
 
-_Line = dict[_Transaction, None]
+_Line = dict[_QueuedWork, None]
 """Who waits, in the order of arrival. All keep it in order together: each caller adds and removes its own transaction,
 also when it is interrupted, and a leader removes what it has committed."""
 
 
-def _commit_together(connection: sqlite3.Connection, group: Sequence[_Transaction]) -> list[_Transaction]:
+def _commit_together(connection: sqlite3.Connection, group: Sequence[_QueuedWork]) -> list[_QueuedWork]:
     """Those of the group that were committed; what could not be is marked, to be run alone."""
     try:
         for transaction in group:

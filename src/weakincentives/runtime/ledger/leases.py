@@ -54,7 +54,7 @@ class LedgerLease:
         return self.effect_id.text
 
     def beat(self) -> None:
-        """Begin the lease anew."""
+        """Renew the lease."""
         self.ledger.extend(self.effect_id, self.token, self.lease)
 
     def finish(self, result: StoredResult, ttl: timedelta | None) -> ToolEffect:
@@ -99,7 +99,7 @@ def begin_running(held: LedgerLease) -> None:
 
 
 def end_running(held: LedgerLease) -> None:
-    """How it ended is in the ledger; of a claim that is kept, nothing is known yet."""
+    """The ledger says how it ended; for a claim that is kept, that is not known yet."""
     if not held.kept:
         _running.pop((id(held.ledger), held.effect_id), None)
 

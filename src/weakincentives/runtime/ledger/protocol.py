@@ -123,7 +123,7 @@ class Ledger(Protocol):
         ...
 
     def extend(self, effect_id: EffectId, token: int, lease: float) -> None:
-        """Begin the lease anew; `LeaseLostError` when the row is not started under this token any more."""
+        """Renew the lease; `LeaseLostError` when the row is not started under this token any more."""
         ...
 
     def finish(self, effect_id: EffectId, token: int, result: StoredResult, ttl: timedelta | None) -> ToolEffect:

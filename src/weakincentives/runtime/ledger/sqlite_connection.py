@@ -55,7 +55,7 @@ class SqliteConnection:
                 if sqlite_file.identity(self._path) != identity:
                     raise self._use.error(
                         f"The {self._use.noun} {self._path} was removed or replaced while it was in use. "
-                        f"Put it back and restart: without it {self._use.loss}."
+                        f"Restore it and restart: without it {self._use.loss}."
                     )
                 return connection
             self.close()

@@ -1,4 +1,4 @@
-"""What host and worker say on the control channel."""
+"""The messages between host and worker on the control channel."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ NAME = "<code>"
 
 
 def evaluate(code: str, inputs: dict[str, Any], directory: str, limits: dict[str, Any]) -> None:
-    """Run the code and write what came of it, as JSON, to its descriptor."""
+    """Run the code and write the result, as JSON, to its descriptor."""
     os.chdir(directory)
     sys.path.insert(0, "")
     sys.stdin = open(0)

@@ -145,7 +145,7 @@ class Capture(_PipeEnds):
         os.close(self.write_end)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self.read_end)
 
 
@@ -173,7 +173,7 @@ class Feed(_PipeEnds):
         os.close(self.read_end)
 
     def close(self) -> None:
-        """Say that there is no more; twice is fine."""
+        """Signal the end of the input; calling it twice is fine."""
         if self._open:
             self._open = False
             os.close(self.write_end)

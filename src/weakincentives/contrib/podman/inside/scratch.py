@@ -1,4 +1,4 @@
-"""The files in here: what is used of the workspace, what an evaluation finds and leaves, and emptying the rest."""
+"""Files inside the container: the size of the workspace, the files of an evaluation, and emptying everything else."""
 
 from __future__ import annotations
 
