@@ -467,3 +467,15 @@ def test_a_run_that_is_cancelled_while_it_is_taken_can_be_taken_again(store: Sql
     assert [(info.run_id, info.alive) for info in store.infos()] == [("r", False)]
     assert agent.ran == []
     assert Agent().run(store, Model(SCRIPT)).text == "done"
+
+
+def test_a_turn_that_has_no_json_form_ends_the_run_as_interrupted(store: SqliteRunStore) -> None:
+    """Its calls are not run, and a program that was mended goes on."""
+    agent = Agent()
+    with pytest.raises(RunFormatError, match="JSON"):
+        agent.run(store, Model([lambda: calls(0, "a")()._replace(native=({"of": object()},))]))
+    assert [step.kind for step in store.steps("r")] == ["begin", "prompt"]
+    assert [info.run_id for info in store.interrupted()] == ["r"]
+    again = Agent()
+    assert again.run(store, Model(SCRIPT)).text == "done"
+    assert (agent.ran, again.added) == ([], ["a", "b", "c", "d"])

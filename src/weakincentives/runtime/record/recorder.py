@@ -391,6 +391,9 @@ class Recorder:
         except RecordError:
             self._stopped = True
             raise
+        except (TypeError, ValueError, RecursionError) as error:  # of json: what a provider or a program handed over
+            self._stopped = True
+            raise RunFormatError(f"The run cannot be recorded: {error}. Only JSON data can be on record.") from error
 
     def _write(
         self, kind: StepKind, *, body: Mapping[str, Any], status: Any = None, files: FileRows = (), **columns: Any
