@@ -297,11 +297,19 @@ class WorldChangedError(RecordError):
 
     Attributes:
         paths: the files that differ.
+        nodes: what the record has at each of them and what was found, such as `file:644:<hash>`; None for nothing.
     """
 
-    def __init__(self, message: str, *, paths: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        paths: Sequence[str] = (),
+        nodes: Mapping[str, tuple[str | None, str | None]] | None = None,
+    ) -> None:
         super().__init__(message)
         self.paths: tuple[str, ...] = tuple(paths)
+        self.nodes: Mapping[str, tuple[str | None, str | None]] = dict(nodes or {})
 
 
 class NotResumableError(RecordError):

@@ -20,8 +20,30 @@ _NOT_RESUMABLE = ("tests/record/test_not_resumable.py",)
 _TIMES = ("tests/record/test_replay_edges.py",)
 _KEPT = ("tests/record/test_kept_world.py",)
 _READ = ("tests/record/test_files_kept.py",)
+_FINISHED = ("tests/record/test_finished_runs.py",)
 
 MUTANTS = [
+    Mutant(
+        "a run whose process ended before its first step goes on in another session",
+        "runtime/record/recorder.py",
+        "        if not steps:\n            body:",
+        "        if not steps:\n            adopt_id(session, 'another')\n            body:",
+        _FINISHED,
+    ),
+    Mutant(
+        "the files of a run that is over are written again",
+        "loop/recorded.py",
+        " or (is_over and not isinstance(behind_views(fs), InMemoryFilesystem)):\n",
+        ":\n",
+        _FINISHED,
+    ),
+    Mutant(
+        "what is only served is held to limits",
+        "loop/evaluation.py",
+        "recorder is None or not recorder.rows.is_over\n",
+        "True\n",
+        _FINISHED,
+    ),
     Mutant(
         "native tools that leave the machine are not recorded before they run",
         "runtime/tracker.py",

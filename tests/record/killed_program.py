@@ -6,6 +6,7 @@ told to `told.txt`; the run that came to its end leaves `result.json`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -123,6 +124,35 @@ class FailingStore(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] 
             os._exit(9)
 
 
+class FileFaultStore(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] - final, but for this fault
+    """Ends the process at the n-th file operation after a changed file is on record, or fails that operation."""
+
+    OPERATIONS = frozenset(
+        {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.listdir", "os.scandir"}
+    )
+
+    def __init__(self, path: Path, at: int, how: str) -> None:
+        super().__init__(path)
+        self._left, self._how = at, how
+        self._is_armed = False
+        sys.addaudithook(self._hear)
+
+    def _hear(self, operation: str, _: tuple[object, ...]) -> None:
+        if self._is_armed and operation in self.OPERATIONS:
+            self._left -= 1
+            if self._left == 0:
+                if self._how == "exit":
+                    os._exit(9)
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    def append(self, info: RunInfo, rows: NewRows) -> None:
+        super().append(info, rows)
+        # Until the next row: by then the call is kept and its undo state is gone. The second time a file is written.
+        self._is_armed = any(
+            step.tool == "write_file" and step.kind == "call" and step.turn == 2 for step in rows.steps
+        )
+
+
 def run_once(store: SqliteRunStore | None = None) -> None:
     """Begin the run, or go on with it."""
     store = SqliteRunStore(HERE / "runs.db") if store is None else store
@@ -175,8 +205,14 @@ def run_until_done(seed: int) -> tuple[int, int]:
 
 
 def run_with_fault(at: int, how: str) -> tuple[int, int]:
-    """Run with a fault at one write to the record, then without."""
-    _, status = os.waitpid(forked(lambda: run_once(FailingStore(HERE / "runs.db", at, how))), 0)
+    """Run with a fault at one write to the record, or at one of a file after that, then without."""
+
+    def fail() -> None:
+        path = HERE / "runs.db"
+        files = how.removeprefix("file-")
+        run_once(FailingStore(path, at, how) if files == how else FileFaultStore(path, at, files))
+
+    _, status = os.waitpid(forked(fail), 0)
     first = os.waitstatus_to_exitcode(status)
     _, status = os.waitpid(forked(run_once), 0)
     return first, os.waitstatus_to_exitcode(status)
@@ -191,7 +227,7 @@ def within(directory: str, work: Callable[[], tuple[int, int]]) -> None:
 
 
 def main(how: str, *numbers: str) -> None:
-    """`kill SEED...`, or one of `before`, `after`, `fail` and the numbers of writes."""
+    """`kill SEED...`, or one of `before`, `after`, `fail`, `file-exit`, `file-fail` and the numbers of operations."""
     within("warm", lambda: (0, run_once() or 0))  # imports what is imported late: otherwise every process would
     for number in numbers:
         if how == "kill":

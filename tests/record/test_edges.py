@@ -29,6 +29,7 @@ from weakincentives.errors import (
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations, ToolContext, ToolResult
 from weakincentives.runtime import MainLoopConfig, SqliteRunStore
 from weakincentives.runtime.messages import CallMessage
+from weakincentives.runtime.record.rows import digest_of
 from weakincentives.testing import ScriptedAdapter, call, say
 
 
@@ -334,6 +335,11 @@ def test_files_that_another_program_changed_stop_a_resume(store: SqliteRunStore,
     with pytest.raises(WorldChangedError, match=r"a\.txt.*world='keep'") as caught:
         files_loop(store, folder).resume("r")
     assert caught.value.paths == ("a.txt",)
+    recorded, found = caught.value.nodes["a.txt"]
+    assert recorded is not None
+    assert found is not None
+    assert recorded.startswith("file:")
+    assert found.rpartition(":")[2] == digest_of(b"edited")
     forked = store.fork("r", at=store.open("r").steps()[-1].seq)
     response, _ = files_loop(store, folder).resume("r", world="keep")
     assert (response.text, (folder / "a.txt").read_text(), (folder / "b.txt").read_text()) == ("done", "edited", "b")
@@ -467,3 +473,15 @@ def test_a_run_that_is_cancelled_while_it_is_taken_can_be_taken_again(store: Sql
     assert [(info.run_id, info.alive) for info in store.infos()] == [("r", False)]
     assert agent.ran == []
     assert Agent().run(store, Model(SCRIPT)).text == "done"
+
+
+def test_a_turn_that_has_no_json_form_ends_the_run_as_interrupted(store: SqliteRunStore) -> None:
+    """Its calls are not run, and a program that was mended goes on."""
+    agent = Agent()
+    with pytest.raises(RunFormatError, match="JSON"):
+        agent.run(store, Model([lambda: calls(0, "a")()._replace(native=({"of": object()},))]))
+    assert [step.kind for step in store.steps("r")] == ["begin", "prompt"]
+    assert [info.run_id for info in store.interrupted()] == ["r"]
+    again = Agent()
+    assert again.run(store, Model(SCRIPT)).text == "done"
+    assert (agent.ran, again.added) == ([], ["a", "b", "c", "d"])

@@ -99,3 +99,16 @@ def test_a_run_goes_on_after_a_fault_at_any_write_to_its_record(tmp_path: Path, 
     assert [first for _, first, _ in runs] == [code] * len(writes)
     for at in writes:
         check(tmp_path / str(at), 1, turns=3)
+
+
+@pytest.mark.slow  # starts dozens of processes
+@pytest.mark.parametrize(("how", "code"), [("file-exit", 9), ("file-fail", 0)])
+def test_a_run_goes_on_after_a_fault_at_any_file_operation_behind_the_commit(
+    tmp_path: Path, how: str, code: int
+) -> None:
+    """The call is on record, so it is redone, or kept when only its undo state could not be removed."""
+    operations = range(1, 5)
+    runs = run_program(tmp_path, how, operations, TURNS="3")
+    assert (runs[0][1], runs[-1][1]) == (code, 0)  # there are fewer operations than that
+    for at in operations:
+        check(tmp_path / str(at), 1, turns=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -180,10 +181,12 @@ class World:
         context.session.dispatch(Note("by a tool"))
         return ToolResult.ok(None, "Noted.")
 
-    def run(self, store: SqliteRunStore, run_id: str, model: Model) -> Any:
-        """Evaluate it on record."""
-        types = (Booking, Seen, Note)
-        return model.evaluate(self.prompt, self.session, record=RunRecord(store, run_id, types=types))
+    def run(self, store: SqliteRunStore, run_id: str, model: Model, *, in_loop: bool = False) -> Any:
+        """Evaluate it on record, in an event loop or not."""
+        record = RunRecord(store, run_id, types=(Booking, Seen, Note))
+        if in_loop:
+            return asyncio.run(model.aevaluate(self.prompt, self.session, record=record))
+        return model.evaluate(self.prompt, self.session, record=record)
 
     def seen(self) -> dict[str, Any]:
         """Everything that must be the same however often the run was interrupted."""
@@ -210,10 +213,11 @@ def without_ids(seen: dict[str, Any]) -> dict[str, Any]:
     return {**seen, "events": [event[:-1] for event in seen["events"]]}
 
 
-def test_a_run_goes_on_from_every_step(store: SqliteRunStore) -> None:
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_run_goes_on_from_every_step(store: SqliteRunStore, in_loop: bool) -> None:
     """Its end, its state, its files, its events, its conversation: all as if it had never been interrupted."""
     world, model = World(), Model(script())
-    response = world.run(store, "whole", model)
+    response = world.run(store, "whole", model, in_loop=in_loop)
     assert response.output == Answer(2)
     assert model.asked == list(range(14))
     whole = world.seen()
@@ -223,7 +227,7 @@ def test_a_run_goes_on_from_every_step(store: SqliteRunStore) -> None:
     for step in steps:
         run_id = store.fork("whole", at=step.seq)
         again, other = World(), Model(script())
-        continued = again.run(store, run_id, other)
+        continued = again.run(store, run_id, other, in_loop=in_loop)
         if step.kind == "started":  # as after a crash: whether the mail was sent is not known
             assert "mail" not in again.ran
             assert [e.outcome for e in again.session[ToolInvoked].all() if e.tool_name == "mail"] == ["unknown"]

@@ -120,6 +120,10 @@ def test_a_file_of_a_newer_version_or_of_another_kind_is_refused(tmp_path: Path)
     run_sql(tmp_path / "new.db", "UPDATE wink_record SET version = 99")
     with pytest.raises(RecordError, match="version 99"):
         SqliteRunStore(tmp_path / "new.db")
+    for damage in ("UPDATE wink_record SET version = 0", "DELETE FROM wink_record"):
+        run_sql(tmp_path / "new.db", damage)
+        with pytest.raises(RecordError, match="does not say which version"):
+            SqliteRunStore(tmp_path / "new.db")
     (tmp_path / "text.db").write_text("not a database at all, but long enough to be looked at as one " * 20)
     with pytest.raises(RecordError, match="not a SQLite database"):
         SqliteRunStore(tmp_path / "text.db")

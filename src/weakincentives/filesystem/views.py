@@ -260,9 +260,14 @@ class WrapperFilesystem:
 
 def is_recordable(fs: object) -> bool:
     """Whether it is a `RecordableFilesystem`, or a view of one."""
+    return hasattr(behind_views(fs), "node_at")
+
+
+def behind_views(fs: object) -> object:
+    """The filesystem itself."""
     while isinstance(fs, WrapperFilesystem):
         fs = fs._fs  # pyright: ignore[reportPrivateUsage]
-    return hasattr(fs, "node_at")
+    return fs
 
 
 def _recordable(fs: Any) -> RecordableFilesystem:

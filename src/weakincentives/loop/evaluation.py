@@ -87,6 +87,7 @@ class Evaluation(Generic[OutputT]):
         self._recorder = recorder
         self._world: World = world
         self._state = EvaluationState(adapter, prompt, session, options)
+        self._state.has_limits = recorder is None or not recorder.rows.is_over
         self._schema = self._state.rendered.output_schema
 
     # The loop.

@@ -23,6 +23,7 @@ from ..runtime.record.protocol import RunStore
 from ..runtime.record.rows import RunInfo
 from ..runtime.record.runs import RunRecord, request_text
 from ..serde import parse
+from ..serde.secret_fields import has_secrets
 from ..session import Dispatcher, InProcessDispatcher, Session
 from .batch import Batch, refuse_in_event_loop
 from .response import PromptResponse
@@ -393,13 +394,18 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
 
     def _recorded_request(self, info: RunInfo) -> RequestT:
         declared = _request_type(type(self))
-        if info.request is None or declared is None:
-            raise NotResumableError(
-                f"The request of the run {info.run_id!r} cannot be read back: "
-                + ("it has no JSON form. " if info.request is None else f"{type(self).__name__} declares no type. ")
-                + "Pass it: loop.resume(run_id, request=...)."
-            )
-        return parse(declared, info.request)
+        if info.request is None:
+            reason = "it has no JSON form"
+        elif declared is None:
+            reason = f"{type(self).__name__} declares no type"
+        elif has_secrets(declared):
+            reason = "it has secret fields, which are not recorded"
+        else:
+            return parse(declared, info.request)
+        raise NotResumableError(
+            f"The request of the run {info.run_id!r} cannot be read back: {reason}. "
+            "Pass it: loop.resume(run_id, request=...)."
+        )
 
     def _checked(self, prepared: object) -> tuple[Prompt[Any], Session]:
         pair = _as_pair(prepared)

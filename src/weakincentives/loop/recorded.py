@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast, final
 
 from ..budget import TokenUsage
 from ..errors import PromptEvaluationError, RunFormatError, VisibilityExpansionRequired
-from ..filesystem import Filesystem
-from ..filesystem.views import is_recordable
+from ..filesystem import Filesystem, InMemoryFilesystem
+from ..filesystem.views import behind_views, is_recordable
 from ..runtime.admission import parse
 from ..runtime.call import Refused, ToolCall, ToolReply, short_id
 from ..runtime.conclude import conclude, shown_arguments
@@ -182,16 +182,20 @@ class RecordedSteps:
         await self._live.sleep(seconds)
 
     async def enter(self) -> None:
-        """Enter the resources, and bring the files to where the record ends."""
+        """Enter the resources, and bring the files to where the record ends.
+
+        Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards.
+        """
         await self._live.enter()
         self._rows.note_times()
         fs = self._executor.run.resources.get(Filesystem, None)
-        if not is_recordable(fs):
+        is_over = self._rows.is_over
+        if not is_recordable(fs) or (is_over and not isinstance(behind_views(fs), InMemoryFilesystem)):
             return
         files = await self._waiting.call(lambda: self._rows.watch(fs))
         self._executor.run.files_view = files.view
         if self._rows.serving:
-            rows, world = self._rows, self._world
+            rows, world = self._rows, "keep" if is_over else self._world
             self._kept = await self._waiting.call(lambda: files.restore(rows.store, rows.run_id, world))
 
     async def close(self) -> None:

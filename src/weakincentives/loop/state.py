@@ -108,6 +108,7 @@ class EvaluationState(Generic[OutputT]):
         transcript: every message so far; at the end each call in it has an answer.
         usage: the tokens of all turns together.
         failure: the first thing that must end the evaluation; the driver raises it as soon as it can.
+        has_limits: False when it only repeats what has ended before: nothing is spent then, and no limit holds.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class EvaluationState(Generic[OutputT]):
         self.expansions: int = 0
         self.repairs: int = 0
         self.failure: BaseException | None = None
+        self.has_limits: bool = True
         self._left_open = frozenset(call.id for call in options.history.open_calls)
         self.executor: ToolExecutor = ToolExecutor(prompt=prompt, session=session, adapter=adapter, options=options)
         self.rendered: RenderedPrompt[OutputT] = self.executor.rendered_prompt
@@ -161,10 +163,11 @@ class EvaluationState(Generic[OutputT]):
 
     def begin_turn(self) -> None:
         """The model is asked once more; `PromptEvaluationError` when a limit is passed."""
-        if self.limits.any:
-            self.limits.check(self.prompt.name)
-        if self.turns >= self.settings.max_turns:
-            raise self.too_many_turns()
+        if self.has_limits:
+            if self.limits.any:
+                self.limits.check(self.prompt.name)
+            if self.turns >= self.settings.max_turns:
+                raise self.too_many_turns()
         self.turns += 1
         if self.heartbeat is not None:
             self.heartbeat.beat()
@@ -183,7 +186,8 @@ class EvaluationState(Generic[OutputT]):
         """The model has used so many tokens more."""
         if usage.input or usage.output:
             self.usage = self.usage + usage
-            self.limits.spent(self.usage)
+            if self.has_limits:
+                self.limits.spent(self.usage)
 
     def call_started(self, call: ToolCall) -> None:
         """A call is about to begin; listeners see no secret in its arguments."""

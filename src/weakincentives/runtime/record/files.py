@@ -171,6 +171,7 @@ class FileRecorder:
                 f"Not as the run left them: {listed}. Another program wrote to these files. "
                 "Resume with world='keep' to go on with them as they are, or world='restore' to undo those changes.",
                 paths=paths,
+                nodes={step.path: (step.after, now[step.path]) for step in changed},
             )
         kept = tuple(KeptFile(step.path, step.after, self.fs.node(step.path)) for step in changed)
         self._known.update((step.path, now[step.path]) for step in changed)

@@ -21,7 +21,7 @@ from .protocol import HeldRun
 from .rows import VERSION, NewRun, RunInfo
 from .seals import Seal, form_of, new_seal
 from .sql import MAX_FILE, SqlRunStore
-from .statements import OVER, TABLES, busy, current, is_over, take_token
+from .statements import OVER, TABLES, busy, check_version, current, is_over, take_token
 from .upkeep import Unused, remove_content, unused_content
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class PostgresRunStore(SqlRunStore):
         if is_over(now, retry):
             return now
         if leases[0][1] and leases[0][0] == now.token:
-            raise busy(now)
+            raise busy(now, self._owner())
         taken = take_token(transaction, now, self._owner())
         transaction.change(
             "UPDATE wink_owners SET token = :token, holder = :holder, lease_until = {lease_end} WHERE run_id = :run_id",
@@ -319,9 +319,7 @@ def _create_tables(connection: Any, seal: str) -> None:
         if is_new:
             connection.execute("INSERT INTO wink_record VALUES (%s)", [VERSION])
             connection.execute("INSERT INTO wink_meta VALUES ('seal', %s)", [seal])
-    version = connection.execute("SELECT version FROM wink_record").fetchone()[0]
-    if version > VERSION:
-        raise RecordError(f"The store has version {version}, but this WINK knows versions up to {VERSION}. Update it.")
+    check_version(connection.execute("SELECT version FROM wink_record").fetchall())
 
 
 def _use(seal: Seal | None) -> PostgresUse:

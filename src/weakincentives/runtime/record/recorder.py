@@ -117,6 +117,7 @@ class Recorder:
         frames = FrameWriter(self._writable)
         if not steps or frames.resume(self.store.frames(self.run_id, until=steps[-1].seq), steps):
             self._frames = frames
+        adopt_id(session, self.held.info.session_id)  # of an earlier process; of its own in a fork with fresh effects
         if not steps:
             body: dict[str, Any] = {
                 "session_id": session.session_id,
@@ -144,7 +145,6 @@ class Recorder:
         if not self._is_over:
             check_tools(steps, tools, self._accept_changed)
         self._served = list(steps[:0:-1])
-        adopt_id(session, self.held.info.session_id)  # of its own in a fork with fresh effects
         self._seq = begin.seq
         self._show(begin, skip=())
 
@@ -391,6 +391,9 @@ class Recorder:
         except RecordError:
             self._stopped = True
             raise
+        except (TypeError, ValueError, RecursionError) as error:  # of json: what a provider or a program handed over
+            self._stopped = True
+            raise RunFormatError(f"The run cannot be recorded: {error}. Only JSON data can be on record.") from error
 
     def _write(
         self, kind: StepKind, *, body: Mapping[str, Any], status: Any = None, files: FileRows = (), **columns: Any

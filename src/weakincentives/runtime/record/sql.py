@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 from uuid import uuid4
 
 from ...errors import RecordError
@@ -143,7 +143,7 @@ class SqlRunStore(ABC):
         if is_over(info, retry):
             return _Held(self, info, number, is_new=False)
         if not self._hold(info, number):
-            raise busy(info)
+            raise busy(info, self._owner())
         try:
             info = self._form.info(self._write(lambda transaction: self._take(transaction, info, retry)))
         except BaseException:
@@ -175,7 +175,7 @@ class SqlRunStore(ABC):
 
         if not self._write(run):
             now = self.info(info.run_id)
-            raise busy(info if now is None else now)
+            raise busy(info if now is None else now, self._owner())
 
     def _check_sizes(self, rows: NewRows) -> None:
         for size in map(size_of, rows.blobs.values()):
@@ -482,6 +482,8 @@ def _checked(digest: str, content: Content) -> Content:
 
 
 def _check_id(run_id: str) -> None:
+    if not isinstance(run_id, str):
+        raise TypeError(f"A run id is a str, got {type(cast('object', run_id)).__name__}.")
     if not run_id or len(run_id) > _MAX_ID or not run_id.isprintable():
         raise ValueError(f"A run id has 1 to {_MAX_ID} printable characters, got {run_id[:50]!r}.")
 

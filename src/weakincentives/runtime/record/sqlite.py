@@ -20,7 +20,7 @@ from .owners import RunOwners
 from .rows import VERSION, Content, NewRows, RunInfo, size_of, whole
 from .seals import Seal, form_of, new_seal
 from .sql import MAX_FILE, SqlRunStore
-from .statements import TABLES
+from .statements import TABLES, check_version
 
 T = TypeVar("T")
 
@@ -146,11 +146,7 @@ def _create_tables(transaction: SqlTransaction, seal: str) -> str:
     """Create the tables that are missing; refuse those of a newer version. What the store keeps of its seal."""
     known = {row[0] for row in transaction.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "wink_record" in known:
-        version = transaction.rows("SELECT version FROM wink_record")[0][0]
-        if version > VERSION:
-            raise RecordError(
-                f"The store has version {version}, but this WINK knows versions up to {VERSION}. Update it."
-            )
+        check_version(transaction.rows("SELECT version FROM wink_record"))
     for name, table in TABLES.items():
         if name not in known:
             transaction.change(table.replace("{number}", "INTEGER PRIMARY KEY").replace("{bytes}", "BLOB")

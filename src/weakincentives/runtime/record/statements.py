@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import RecordError, RunBusyError
 from ..ledger.sql import SqlTransaction
-from .rows import Content, FrameStep, NewRows, NewRun, RunInfo, RunStatus, Step, size_of
+from .rows import VERSION, Content, FrameStep, NewRows, NewRun, RunInfo, RunStatus, Step, size_of
 
 TABLES = {
     "wink_record": """
@@ -115,6 +115,15 @@ LAST_FILES = """
 """
 
 
+def check_version(rows: Sequence[Sequence[Any]]) -> None:
+    """Refuse the tables of a newer version, or of none, by what `wink_record` holds."""
+    version = rows[0][0] if rows else 0
+    if version < 1:
+        raise RecordError("The store does not say which version it has, so it is damaged. Restore it from a backup.")
+    if version > VERSION:
+        raise RecordError(f"The store has version {version}, but this WINK knows versions up to {VERSION}. Update it.")
+
+
 def begin_run(transaction: SqlTransaction, run_id: str, new: NewRun, owner: str) -> None:
     """Make the row of the run, unless there is one."""
     values: dict[str, Any] = {**new._asdict(), "lineage": new.lineage or new.session_id}
@@ -138,7 +147,7 @@ def take_token(transaction: SqlTransaction, info: RunInfo, owner: str) -> RunInf
     )  # fmt: skip
     taken = current(transaction, info.run_id)
     if not changed and (taken.owner, taken.token) != (owner, info.token + 1):
-        raise busy(taken)
+        raise busy(taken, owner)
     return taken
 
 
@@ -242,11 +251,13 @@ def is_over(info: RunInfo, retry: bool) -> bool:
     return info.status == "done" or (info.status == "failed" and not retry)
 
 
-def busy(info: RunInfo) -> RunBusyError:
-    """What to raise for a run that another process has."""
+def busy(info: RunInfo, me: str) -> RunBusyError:
+    """What to raise for a run that another process has, or another thread or task of this one."""
+    whose, wait = "another process", "Wait until it has ended, or end that process"
+    if info.owner == me:
+        whose, wait = "another evaluation in this process", "Wait until that has ended"
     return RunBusyError(
-        f"The run {info.run_id!r} belongs to another process now: {info.owner}. "
-        "Wait until it has ended, or end that process; then the run can be continued.",
+        f"The run {info.run_id!r} belongs to {whose} now: {info.owner}. {wait}; then the run can be continued.",
         run_id=info.run_id,
         owner=info.owner,
     )
@@ -286,6 +297,7 @@ __all__ = [
     "TABLES",
     "begin_run",
     "busy",
+    "check_version",
     "current",
     "frames_until",
     "info_of",
