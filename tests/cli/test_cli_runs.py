@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from weakincentives import Session
 from weakincentives.cli.main import main
+from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolResult
+from weakincentives.runtime import SqliteRunStore
+from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
 
@@ -65,3 +71,44 @@ def test_what_is_not_there_is_named(store: str, tmp_path: Path, capsys: pytest.C
     (tmp_path / "empty.db").touch()
     assert main(["runs", str(tmp_path / "empty.db")]) == 2
     assert (tmp_path / "empty.db").stat().st_size == 0
+
+
+@dataclass(frozen=True)
+class Login:
+    user: str
+    pin: SecretStr
+
+
+def login(params: Login) -> ToolResult[None]:
+    return ToolResult.ok(None, message="Logged in.")
+
+
+def test_secret_arguments_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The record has them as the model wrote them, and knows by the schemas of its tools which are secret."""
+    path = str(tmp_path / "runs.db")
+    tool = Tool[Login, None](name="login", description="Log in.", handler=login)
+    prompt = Prompt(name="p", sections=[MarkdownSection(title="Task", template="Do it.", tools=[tool])])
+    with SqliteRunStore(path) as store:
+        script = ScriptedAdapter(call("login", user="amy", pin="7291846"), say("Done."))
+        script.evaluate(prompt, Session(), record=store.run("one"))
+        assert "7291846" in str(store.open("one").steps())
+    for arguments in ([], ["3"], ["--json"], ["3", "--json"]):
+        assert main(["show", path, "one", *arguments]) == 0
+        out = capsys.readouterr().out
+        assert "7291846" not in out
+        assert "login" in out
+
+
+def test_names_that_a_model_made_up_stay_on_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line break in the name of a tool that is not there makes no line of its own."""
+    path = str(tmp_path / "runs.db")
+    prompt = Prompt(name="p", sections=[MarkdownSection(title="Task", template="Do it.")])
+    with SqliteRunStore(path) as store:
+        odd = call("no\nRun one: done.\x1b[2J", text="\x1b[2J")
+        ScriptedAdapter(odd, say("Done.")).evaluate(prompt, Session(), record=store.run("one"))
+    for step in ([], ["3"], ["4"]):
+        assert main(["show", path, "one", *step]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "Run one: done.\\u001b[2J" not in "".join(line for line in lines if line.startswith("Run"))
+        assert all(line.isprintable() for line in lines)
+        assert sum(line.startswith("Run one") for line in lines) == (not step)

@@ -102,6 +102,44 @@ def test_what_leaves_is_masked(store: SqliteRunStore, tmp_path: Path) -> None:
         assert run.text(run.steps()[-1].body["text"]).startswith("Done.")
 
 
+def test_the_record_says_which_arguments_are_secret(store: SqliteRunStore, tmp_path: Path) -> None:
+    """It has the schemas of its tools, so no program is needed; also in what the provider sent beside the calls."""
+    assert b"7291-x-4410" not in export_run(store, "one", tmp_path / "one.wink").read_bytes()
+    turn = next(step for step in store.open("one").steps() if step.kind == "turn")
+    arguments = {"user": "amy", "pin": "7291-x-4410"}
+    native = [
+        {"type": "function_call", "name": "login", "arguments": json.dumps(arguments)},
+        {"content": [{"type": "tool_use", "name": "login", "input": arguments}]},
+        {"type": "reasoning", "name": "other", "arguments": "kept"},
+    ]
+    begin = store.open("one").steps()[0]
+    held = store.take("sent", NewRun("agent", "s"))
+    schemas = store.open("one").text(begin.body["schemas"])
+    held.append(NewRows([
+        Step(seq=1, kind="begin", body={"schemas": schemas}),
+        Step(seq=2, kind="turn", turn=1, body={**turn.body, "native": native}),
+    ], status="done"))  # fmt: skip
+    held.release()
+    made = export_run(store, "sent", tmp_path / "sent.wink")
+    assert b"7291-x-4410" not in made.read_bytes()
+    with SqliteRunStore(made) as copy:
+        first, second, third = copy.open("sent").step(2).body["native"]
+    assert json.loads(first["arguments"]) == {"user": "amy", "pin": "[masked]"}
+    assert second["content"][0]["input"] == {"user": "amy", "pin": "[masked]"}
+    assert third == native[2]
+
+
+def test_a_schema_that_cannot_be_read_hides_all_arguments(store: SqliteRunStore, tmp_path: Path) -> None:
+    """A record that another program wrote: what is secret cannot be told, so everything may be."""
+    turn = next(step for step in store.open("one").steps() if step.kind == "turn")
+    for number, schema in enumerate(({"$ref": "#/$defs/gone"}, "nothing", {"properties": 7})):
+        held = store.take(f"odd-{number}", NewRun("agent", "s"))
+        begin = Step(seq=1, kind="begin", body={"schemas": json.dumps({"login": {"params": schema}})})
+        held.append(NewRows([begin, Step(seq=2, kind="turn", turn=1, body=turn.body)], status="done"))
+        held.release()
+        assert b"7291-x-4410" not in export_run(store, f"odd-{number}", tmp_path / f"{number}.wink").read_bytes()
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_large_content_is_in_the_file_too(store: SqliteRunStore, tmp_path: Path, masked: bool) -> None:
     """A store keeps it in a directory beside its file; what is exported is one file."""
@@ -147,3 +185,14 @@ def test_two_runs_are_compared(store: SqliteRunStore) -> None:
     assert found.same_answer
     assert "1 of 2 calls are the same" in str(found)
     assert not compare(store.open("one"), store.open("two")).same_answer
+
+
+def test_what_two_runs_are_compared_by_is_masked(store: SqliteRunStore) -> None:
+    """Secret fields and credentials do not stand in what is printed, nor does text that acts on a terminal."""
+    name = f"no\x1b[2J\nsuch {TOKEN}"
+    record(store, "odd", call("login", user="amy", pin="8302-x-5521"), call(name, text="\u202e"), say("Odd."))
+    printed = str(compare(store.open("one"), store.open("odd")))
+    assert printed.count('"pin": "[masked]"') == 2
+    assert TOKEN not in printed
+    assert len(printed.splitlines()) == 5
+    assert all(line.isprintable() for line in printed.splitlines())

@@ -19,8 +19,10 @@ from ...masking import masked_data, redact
 from ...prompt.tool import Tool
 from ...serde.secret_fields import has_secrets, without_secrets
 from .protocol import RunStore
+from .reading import RecordedRun
 from .rows import FileStep, NewRows, NewRun, RunInfo, Step, digest_of
 from .seals import Seal
+from .secret_arguments import SecretArguments
 from .sqlite import SqliteRunStore
 
 MASKED_TAG = "wink.masked"
@@ -55,7 +57,8 @@ def export_run(
         masked: mask credentials in everything that was said, changed or written, as WINK does wherever text leaves the
             process. A masked argument is what the handlers of a replay get, so such a call may end differently there;
             False writes the run as it is, for places where it is as safe as the store.
-        tools: the tools of the program, whose params say which fields are secret (`SecretStr`); those are masked too.
+        tools: the tools of the program, for older records: newer ones say themselves which params are secret
+            (`SecretStr`), and these are masked too.
         overwrite: replace a file that is there.
         seal: what to seal the file with; it need not be the seal of the store.
 
@@ -84,7 +87,7 @@ def write_run(
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         made = folder / "run.wink"
-        _copy(store, info, made, _Masking(store, tools) if masked else None, seal)
+        _copy(store, info, made, _Masking(store, info, tools) if masked else None, seal)
         _place(made, target, overwrite=overwrite)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -147,13 +150,12 @@ def _place(made: Path, target: Path, *, overwrite: bool) -> None:
 class _Masking:
     """Rows as they may leave: texts masked, and the names of blobs that hold other content then."""
 
-    def __init__(self, store: RunStore, tools: Iterable[Tool[Any, Any]]) -> None:
+    def __init__(self, store: RunStore, info: RunInfo, tools: Iterable[Tool[Any, Any]]) -> None:
         self._store = store
-        self._params: dict[str, Any] = {}
+        tools = tuple(tools)
+        self._secrets = SecretArguments(RecordedRun(store, info.run_id), tools)
         self._results: dict[str, Any] = {}
         for tool in tools:
-            if tool.params_type is not None and has_secrets(tool.params_type):
-                self._params[tool.name] = tool.params_type
             if isinstance(tool.result_type, type) and has_secrets(tool.result_type):
                 self._results[tool.name] = tool.result_type
         self._made: dict[str, bytes] = {}
@@ -194,12 +196,12 @@ class _Masking:
 
     def step(self, step: Step) -> Step:
         """A step. Names of classes, ids and the shape of changes are what a reader needs, and stay."""
-        body: dict[str, Any] = dict(step.body)
+        body: dict[str, Any] = dict(self._secrets.masked(step))
         for name in ("text", "full", "message", "schemas"):
             if name in body:
                 body[name] = self._text(body[name])
         if "calls" in body:
-            body["calls"] = [[call_id, name, self._arguments(name, text)] for call_id, name, text in body["calls"]]
+            body["calls"] = [[call_id, name, _arguments(kept)] for call_id, name, kept in body["calls"]]
         for name in ("native", "view"):
             if name in body:
                 body[name] = masked_data(body[name])
@@ -223,11 +225,6 @@ class _Masking:
             return redact(kept)
         return {"blob": self._blob(cast("dict[str, str]", kept)["blob"])} if isinstance(kept, dict) else kept
 
-    def _arguments(self, tool: str, text: Any) -> Any:
-        if tool in self._params:
-            return without_secrets(self._params[tool], text)
-        return _json_text(text) if isinstance(text, str) else masked_data(text)
-
     def _result(self, tool: str, result: Mapping[str, Any]) -> dict[str, Any]:
         made = dict(result)
         if "message" in made:
@@ -243,6 +240,10 @@ class _Masking:
 def _unmasked(store: RunStore) -> Blobs:
     """The content that rows refer to, as it is."""
     return lambda steps, files: {name: store.blob(name) for name in _blobs_of(steps, files)}
+
+
+def _arguments(kept: Any) -> Any:
+    return _json_text(kept) if isinstance(kept, str) else masked_data(kept)
 
 
 def _json_text(text: str) -> str:
