@@ -148,8 +148,8 @@ def test_what_cannot_be_resumed_is_said(here: Path, capsys: pytest.CaptureFixtur
         main(["run", "desk.py:Desk", "--request", '{"number": 1}', "--record", "runs.db", "--model", "scripted"]) == 0
     )
     capsys.readouterr()
-    assert main(["resume", "runs.db", "o-7", "desk.py:Desk", "--model", "scripted"]) == 1
-    assert "There is no run 'o-7'" in capsys.readouterr().err
+    assert main(["resume", "runs.db", "o-7", "desk.py:Desk", "--model", "scripted"]) == 2
+    assert "there is no run 'o-7'; `wink runs runs.db` lists them" in capsys.readouterr().err
     assert main(["resume", "runs.db", "o-7", "desk.py:prompt", "--model", "scripted"]) == 2
     assert "wink run desk.py:prompt --record" in capsys.readouterr().err
     assert (
@@ -175,7 +175,7 @@ def test_two_steps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["files"]["added"] == ["note.txt"]
     assert main(["diff", store, "kept", "2", "2"]) == 0
     assert "the same state and the same files" in capsys.readouterr().out
-    assert main(["diff", store, "kept", "1", "99"]) == 1
+    assert main(["diff", store, "kept", "1", "99"]) == 2
     assert "has no step 99" in capsys.readouterr().err
 
 
@@ -189,7 +189,7 @@ def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.Captu
     assert (made["parent"], made["forked_at"]) == ("kept", 4)
     with SqliteRunStore(store) as opened:
         assert [len(opened.open(run_id).steps()) for run_id in ("kept", "branch", made["run_id"])] == [10, 5, 4]
-    assert main(["fork", store, "kept", "5", "--as", "branch"]) == 1
-    assert "already" in capsys.readouterr().err
-    assert main(["fork", store, "kept", "99"]) == 1
-    assert main(["fork", store, "none", "1"]) == 1
+    assert main(["fork", store, "kept", "5", "--as", "branch"]) == 2
+    assert "already; choose another name with --as" in capsys.readouterr().err
+    assert main(["fork", store, "kept", "99"]) == 2
+    assert main(["fork", store, "none", "1"]) == 2

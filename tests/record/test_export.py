@@ -174,6 +174,18 @@ def test_a_file_that_is_there_is_kept(store: SqliteRunStore, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir() if "wink" in path.name) == ["one.wink"]
 
 
+def test_a_store_is_not_replaced(store: SqliteRunStore, tmp_path: Path) -> None:
+    """Neither the one that the run is in, nor one that is open: its log would be taken for that of the new file."""
+    with pytest.raises(RecordError, match="the store that the run is in"):
+        export_run(store, "one", tmp_path / "runs.db", overwrite=True)
+    with SqliteRunStore(tmp_path / "other.db") as other:
+        record(other, "three", say("Three."))
+        with pytest.raises(RecordError, match="is open"):
+            export_run(store, "one", tmp_path / "other.db", overwrite=True)
+        assert [info.run_id for info in other.infos()] == ["three"]
+    assert {info.run_id for info in store.infos()} == {"one", "two"}
+
+
 def test_two_runs_are_compared(store: SqliteRunStore) -> None:
     """Calls are aligned by tool and arguments, however the JSON is written; the first that differs is named."""
     record(store, "three", call("write_file", content="only in two", path="other.txt"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,11 +18,10 @@ from ..loop.adapter import AdapterKeywords
 from ..loop.main_loop import MainLoop
 from ..loop.settings import AdapterSettings
 from ..masking import redact
-from ..private_files import ensure_private
 from ..prompt.prompt import Prompt
 from ..prompt.template import PromptTemplate
 from ..runtime.ledger import EffectLedger
-from ..runtime.record.export import MASKED_TAG, write_run
+from ..runtime.record.export import MASKED_TAG, reading_copy, write_run
 from ..runtime.record.reading import RecordedRun
 from ..runtime.record.rows import Step
 from ..runtime.record.runs import RunRecord
@@ -214,23 +212,14 @@ def _opened(recorded: str | os.PathLike[str] | RecordedRun) -> Generator[Recorde
     path = Path(recorded)
     if not path.is_file():
         raise RecordError(f"There is no file {path}.")
-    with tempfile.TemporaryDirectory(prefix="wink-replay-") as folder:
-        copied = Path(folder) / "run.wink"
-        try:
-            uri = f"{path.resolve().as_uri()}?mode=ro"
-            ensure_private(copied)
-            with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copied)) as target:
-                source.backup(target)
-        except sqlite3.Error as error:
-            raise RecordError(f"{path} cannot be read: {error}.") from error
-        with SqliteRunStore(copied) as store:
-            infos = store.infos()
-            if len(infos) != 1:
-                raise RecordError(
-                    f"{path} holds {len(infos)} runs, but a replay is of one: export it with export_run, or pass "
-                    "store.open(run_id)."
-                )
-            yield store.open(infos[0].run_id)
+    with reading_copy(path) as store:
+        infos = store.infos()
+        if len(infos) != 1:
+            raise RecordError(
+                f"{path} holds {len(infos)} runs, but a replay is of one: write it into a file of its own with "
+                "`wink export` or export_run, or pass store.open(run_id)."
+            )
+        yield store.open(infos[0].run_id)
 
 
 def _adapter_options(target: Target, then: Recording) -> AdapterKeywords:

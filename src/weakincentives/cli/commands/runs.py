@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,24 +12,22 @@ from ...runtime.record import RecordedRun, RunInfo, Step
 from ...runtime.record.secret_arguments import SecretArguments
 from ...runtime.record.sql import SqlRunStore
 from ..output import count, show, show_json, shown_line
-from ..run_stores import existing_store
+from ..run_stores import existing_run, existing_store
 
 _MAX_LINE = 100
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Print the runs, the one that was written to last first."""
-    return _with_store(arguments, lambda store: _list(store, arguments))
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
+        return _list(store, arguments)
 
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print the steps of a run, or one of them with everything that is on record of it."""
-    return _with_store(arguments, lambda store: _show(store.open(arguments.run_id), arguments))
-
-
-def _with_store(arguments: argparse.Namespace, step: Callable[[SqlRunStore], int]) -> int:
-    with existing_store(arguments.store, arguments.seal) as store:
-        return step(store)
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
+        steps = () if arguments.step is None else (arguments.step,)
+        return _show(existing_run(store, arguments.store, arguments.run_id, *steps), arguments)
 
 
 def _list(store: SqlRunStore, arguments: argparse.Namespace) -> int:

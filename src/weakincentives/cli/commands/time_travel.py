@@ -12,8 +12,8 @@ from typing import Any
 from ...runtime.record import FileStep, RecordedRun
 from ...runtime.record.files import last_nodes, node_of
 from ...runtime.record.sql import SqlRunStore
-from ..output import show, show_json, shown_line
-from ..run_stores import existing_store
+from ..output import UsageError, show, show_json, shown_line
+from ..run_stores import existing_run, existing_store
 
 _MAX_ITEMS = 20
 _MAX_ITEM = 200
@@ -22,8 +22,8 @@ _MAX_DIFF_LINES = 200
 
 def run_diff(arguments: argparse.Namespace) -> int:
     """Print what slices and files hold after one step and not after the other."""
-    with existing_store(arguments.store, arguments.seal) as store:
-        run = store.open(arguments.run_id)
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
+        run = existing_run(store, arguments.store, arguments.run_id, arguments.before, arguments.after)
         if arguments.json:
             show_json(_diff_json(run, arguments.before, arguments.after), indent=2)
         else:
@@ -35,7 +35,9 @@ def run_diff(arguments: argparse.Namespace) -> int:
 def run_fork(arguments: argparse.Namespace) -> int:
     """Make the run and print its name."""
     with existing_store(arguments.store, arguments.seal) as store:
-        store.open(arguments.run_id).step(arguments.step)
+        existing_run(store, arguments.store, arguments.run_id, arguments.step)
+        if arguments.new_id is not None and store.info(arguments.new_id) is not None:
+            raise UsageError(f"there is a run {arguments.new_id!r} already; choose another name with --as")
         new_id = store.fork(arguments.run_id, at=arguments.step, new_id=arguments.new_id)
         if arguments.json:
             show_json({"run_id": new_id, "parent": arguments.run_id, "forked_at": arguments.step})

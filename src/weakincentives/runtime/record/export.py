@@ -8,14 +8,15 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast, final
 
 from ...errors import RecordError
 from ...masking import masked_data, redact
+from ...private_files import ensure_private
 from ...prompt.tool import Tool
 from ...serde.secret_fields import has_secrets, without_secrets
 from .protocol import RunStore
@@ -62,7 +63,8 @@ def export_run(
         overwrite: replace a file that is there.
         seal: what to seal the file with; it need not be the seal of the store.
 
-    Raises `RecordError` for an unknown run and `FileExistsError` for a file that is there; then nothing was written.
+    Raises `RecordError` for an unknown run and for a file that is the store itself or in use, `FileExistsError` for
+    one that is there; then nothing was written.
     """
     info = store.info(run_id)
     if info is None:
@@ -84,6 +86,7 @@ def write_run(
     target = Path(path)
     if not overwrite and target.exists():
         raise FileExistsError(f"There is a file {target} already; pass overwrite=True to replace it.")
+    _check_replaceable(target, store)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         made = folder / "run.wink"
@@ -92,6 +95,36 @@ def write_run(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return target
+
+
+def _check_replaceable(target: Path, store: RunStore) -> None:
+    """Refuse the store that is exported from, which would be left with one run, and a file that is open."""
+    if isinstance(store, SqliteRunStore) and target.exists() and target.samefile(store.path):
+        raise RecordError(f"{target} is the store that the run is in. Choose another file.")
+    if Path(f"{target}-wal").exists():  # its changes would be taken for those of the new file
+        raise RecordError(f"{target} is open, or was when its process ended. Choose another file.")
+
+
+@contextmanager
+def reading_copy(path: Path, seal: Seal | None = None) -> Generator[SqliteRunStore]:
+    """Open a copy of a file, to read it: opening a store changes its file and makes others beside it.
+
+    `RecordError` when it is not a store, or cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="wink-reading-") as folder:
+        copied = Path(folder) / path.name
+        try:
+            ensure_private(copied)
+            uri = f"{path.resolve().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copied)) as target:
+                source.backup(target)
+            store = SqliteRunStore(copied, seal=seal)
+        except sqlite3.Error as error:
+            raise RecordError(f"{path} cannot be read: {error}.") from error
+        except RecordError as error:
+            raise type(error)(str(error).replace(str(copied), str(path))) from None
+        with store:
+            yield store
 
 
 def _copy(store: RunStore, info: RunInfo, made: Path, masking: _Masking | None, seal: Seal | None) -> None:
@@ -297,4 +330,4 @@ def _blobs_of(steps: Iterable[Step], files: Iterable[FileStep]) -> set[str]:
     return found
 
 
-__all__ = ["MASKED_TAG", "export_run", "write_run"]
+__all__ = ["MASKED_TAG", "export_run", "reading_copy", "write_run"]
