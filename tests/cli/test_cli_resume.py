@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from weakincentives import Session
 from weakincentives.cli.main import main
+from weakincentives.contrib.tools import VfsToolsSection
+from weakincentives.prompt import MarkdownSection, Prompt
 from weakincentives.runtime import SqliteRunStore
+from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
 
@@ -177,6 +181,20 @@ def test_two_steps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the same state and the same files" in capsys.readouterr().out
     assert main(["diff", store, "kept", "1", "99"]) == 2
     assert "has no step 99" in capsys.readouterr().err
+
+
+def test_a_difference_of_line_breaks_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where that is all."""
+    store = str(tmp_path / "runs.db")
+    prompt = Prompt(name="p", sections=[MarkdownSection(title="Task", template="Write."), VfsToolsSection()])
+    with SqliteRunStore(store) as opened:
+        writes = [call("write_file", path="a.txt", content=text, overwrite=True) for text in ("a\n", "a\r\n", "a")]
+        ScriptedAdapter(*writes, say("Done.")).evaluate(prompt, Session(), record=opened.run("one"))
+        first, second, third = (step.seq for step in opened.open("one").calls())
+    assert main(["diff", store, "one", str(first), str(second)]) == 0
+    assert "  -a\n  +a\\u000d\n" in capsys.readouterr().out
+    assert main(["diff", store, "one", str(first), str(third)]) == 0
+    assert capsys.readouterr().out == "changed a.txt\n  @@ -1,2 +1 @@\n   a\n  -\n"
 
 
 def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from ..interrupts import Lock
 
-
 _is_closed: ContextVar[bool] = ContextVar("network_closed", default=False)
 _lock = Lock()
 _blocks = 0

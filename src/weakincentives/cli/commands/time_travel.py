@@ -6,12 +6,13 @@ import argparse
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher, unified_diff
+from difflib import SequenceMatcher
 from typing import Any
 
 from ...runtime.record import FileStep, RecordedRun
 from ...runtime.record.files import last_nodes, node_of
 from ...runtime.record.sql import SqlRunStore
+from ...testing.divergences import diff_lines
 from ..output import UsageError, show, show_json, shown_line
 from ..run_stores import existing_run, existing_store
 
@@ -98,7 +99,7 @@ def _file_lines(store: SqlRunStore, steps: Sequence[FileStep], before: int, afte
     if isinstance(old, bytes) or isinstance(new, bytes):
         yield f"  {len(old)} -> {len(new)} bytes"
         return
-    lines = [*unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1)][2:]
+    lines = diff_lines(old, new, context=1)
     yield from (f"  {line}" for line in lines[:_MAX_DIFF_LINES])
     if len(lines) > _MAX_DIFF_LINES:
         yield f"  ... {len(lines) - _MAX_DIFF_LINES} more lines"
