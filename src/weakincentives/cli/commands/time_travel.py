@@ -71,17 +71,23 @@ def _diff_lines(store: SqlRunStore, run: RecordedRun, before: int, after: int) -
         yield from lines[:_MAX_ITEMS]
         if len(lines) > _MAX_ITEMS:
             yield f"  ... {len(lines) - _MAX_ITEMS} more; all of them: --json"
-    steps = store.files(run.info.run_id)
+    steps: dict[str, list[FileStep]] = {}
+    for step in store.files(run.info.run_id):
+        steps.setdefault(step.path, []).append(step)
     for what, paths in (("added", found.files.added), ("changed", found.files.changed),
                         ("removed", found.files.removed)):  # fmt: skip
         for path in paths:
             yield f"{what} {shown_line(path)}"
-            yield from _file_lines(store, [step for step in steps if step.path == path], before, after)
+            yield from _file_lines(store, steps[path], before, after)
 
 
 def _item_lines(old: Sequence[Any], new: Sequence[Any]) -> Iterator[str]:
     """The items that are gone and those that are new, in their order."""
     before, after = ([json.dumps(item, ensure_ascii=False) for item in items] for items in (old, new))
+    # Most slices only grow. What is the same at the beginning is left out: the time that the rest takes is quadratic.
+    same = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+    same = min(len(before), len(after)) if same is None else same
+    before, after = before[same:], after[same:]
     for tag, first, last, begin, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag != "equal":
             yield from (f"  - {_short(item)}" for item in before[first:last])
