@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,21 @@ def test_two_runs_are_compared(store: SqliteRunStore) -> None:
     assert found.same_answer
     assert "1 of 2 calls are the same" in str(found)
     assert not compare(store.open("one"), store.open("two")).same_answer
+
+
+def test_long_runs_of_calls_that_are_alike_are_compared_quickly(store: SqliteRunStore) -> None:
+    """A run that polled, and its fork: what both began with is not compared call by call with all others."""
+    held = store.take("polling", NewRun("agent", "s"))
+    calls = [Step(seq=n, kind="call", tool="poll", outcome="succeeded", body={"text": "Wait."}) for n in range(1, 8001)]
+    held.append(NewRows(calls, status="done"))
+    held.release()
+    shorter = store.fork("polling", at=7000)
+    began = time.process_time()
+    found = compare(store.open("polling"), store.open(shorter))
+    assert time.process_time() - began < 6  # 0.7 s; 9 s when all are compared with all
+    assert found.parted is not None
+    assert found.parted.first is not None
+    assert (found.parted.first.seq, len(found.calls)) == (7001, 8000)
 
 
 def test_what_two_runs_are_compared_by_is_masked(store: SqliteRunStore) -> None:

@@ -58,8 +58,7 @@ def compare(first: RecordedRun, second: RecordedRun) -> RunComparison:
     Either may be under way; a call that had not ended is not in it. `RecordError` when a store cannot be read.
     """
     ours, theirs = _calls(first), _calls(second)
-    matcher = SequenceMatcher(None, [key for key, _ in ours], [key for key, _ in theirs], autojunk=False)
-    calls = tuple(_aligned(matcher.get_opcodes(), ours, theirs, first, second))
+    calls = tuple(_aligned(_opcodes([key for key, _ in ours], [key for key, _ in theirs]), ours, theirs, first, second))
     parted = next((call for call in calls if not call.is_same), None)
     return RunComparison(calls, parted, _answer(first) == _answer(second))
 
@@ -85,6 +84,19 @@ def _canonical(arguments: Any) -> str:
     except (ValueError, RecursionError):
         return str(arguments)
     return json.dumps(data, sort_keys=True, ensure_ascii=False)
+
+
+def _opcodes(ours: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[str, int, int, int, int]]:
+    """How to get from one to the other, as `SequenceMatcher` says it.
+
+    What both begin with is left to no matcher: for calls that are alike, such as polls, its time is quadratic.
+    """
+    same = 0
+    while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+        same += 1
+    rest = SequenceMatcher(None, ours[same:], theirs[same:], autojunk=False).get_opcodes()
+    later = [(kind, i + same, j + same, k + same, m + same) for kind, i, j, k, m in rest]
+    return [("equal", 0, same, 0, same), *later]
 
 
 def _aligned(
