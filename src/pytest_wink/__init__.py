@@ -14,16 +14,19 @@ plugins in every project where they are installed.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 _SUFFIX = ".wink"
 _SETTINGS = "wink.toml"
 _LISTS = ("run", "ignore", "normalise")
+_REPLACED = "Captured wink call"
+"""How pytest calls the section of a report that says that a file was replaced."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +45,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> WinkFile |
     return WinkFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which files were replaced: the report of a test that passed is not shown."""
+    for report in terminalreporter.getreports("passed"):
+        for title, text in report.sections:
+            if title == _REPLACED:
+                terminalreporter.write_line(f"{report.nodeid}: {text}")
+
+
 class WinkFile(pytest.File):
     """One recorded run."""
 
@@ -50,6 +61,12 @@ class WinkFile(pytest.File):
         settings = _settings(self.path.with_name(_SETTINGS))
         item: Any = WinkItem.from_parent(self, name="replay", settings=settings)  # pyright: ignore[reportUnknownMemberType]
         yield item
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
+        """What is wrong with the settings, without our traceback."""
+        if isinstance(excinfo.value, _SettingsError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
 
 
 class WinkItem(pytest.Item):
@@ -68,7 +85,7 @@ class WinkItem(pytest.Item):
         target = _target(self._settings["loop"], [self.path.parent, self.config.rootpath])
         result = replay(self.path, target, update=update, **options)
         if result.updated:
-            self.add_report_section("call", "wink", f"{self.path.name} was replaced by the run as it is now.")
+            self.add_report_section("call", "wink", "the file was replaced by the run as it is now.")
         elif update and not result.same:
             self.add_report_section("call", "wink", "The turns differ, so it was not replaced: record it again.")
             result.assert_same()
@@ -89,7 +106,7 @@ class WinkItem(pytest.Item):
 
 
 class _SettingsError(Exception):
-    """`wink.toml` names something that is not there."""
+    """`wink.toml` cannot be read, or names something that is not there."""
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -98,16 +115,24 @@ def _settings(path: Path) -> dict[str, Any]:
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path} cannot be read: {error}") from None
+        raise _SettingsError(f"{path} cannot be read: {error}") from None
     known = ("loop", "calls", *_LISTS)
     unknown = sorted(set(settings) - set(known))
     if unknown:
-        raise pytest.UsageError(f"{path}: there is no setting {unknown[0]!r}; known are: {', '.join(known)}")
+        raise _SettingsError(f"{path}: there is no setting {unknown[0]!r}; known are: {', '.join(known)}")
     if not isinstance(settings.get("loop"), str) or ":" not in settings["loop"]:
-        raise pytest.UsageError(f'{path}: loop = "module:attribute" says what is replayed')
+        raise _SettingsError(f'{path}: loop = "module:attribute" says what is replayed')
+    if settings.get("calls", "run") not in {"run", "serve"}:
+        raise _SettingsError(f'{path}: calls is "run" or "serve", not {settings["calls"]!r}')
     for name in _LISTS:
-        if not isinstance(settings.get(name, []), list):
-            raise pytest.UsageError(f"{path}: {name} is a list, such as {name} = [...]")
+        given: Any = settings.get(name, [])
+        if not isinstance(given, list) or not all(isinstance(item, str) for item in cast("list[Any]", given)):
+            raise _SettingsError(f'{path}: {name} is a list of texts, such as {name} = ["..."]')
+    for pattern in settings.get("normalise", []):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise _SettingsError(f"{path}: normalise: {pattern!r} is not a regular expression: {error}") from None
     return settings
 
 

@@ -53,8 +53,12 @@ def test_a_run_is_exported_and_replayed(folder: Path, capsys: pytest.CaptureFixt
 def test_what_is_wrong_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run or a file that is not there, and a file that is there already."""
     store, made, agent = str(folder / "runs.db"), str(folder / "kept.wink"), str(folder / "agent.py")
-    assert main(["export", store, "other", "-o", made]) == 1
+    assert main(["export", store, "other", "-o", made]) == 2
     assert "no run 'other'" in capsys.readouterr().err
+    assert main(["export", store, "kept", "-o", str(folder / "none" / "kept.wink")]) == 2
+    assert "there is no directory" in capsys.readouterr().err
+    assert main(["export", store, "kept", "-o", str(folder), "--force"]) == 2
+    assert "is a directory; name a file" in capsys.readouterr().err
     assert main(["export", str(folder / "none.db"), "kept", "-o", made]) == 2
     assert main(["export", store, "kept", "-o", made, "--unmasked", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["masked"] is False
@@ -65,3 +69,20 @@ def test_what_is_wrong_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
     (folder / "bad.wink").write_text("not a database, but long enough to look at" * 50)
     assert main(["replay", str(folder / "bad.wink"), agent]) == 1
     assert "cannot be read" in capsys.readouterr().err
+    assert main(["replay", made, agent, "--normalise", "("]) == 2
+    assert "--normalise: '(' is not a regular expression" in capsys.readouterr().err
+    assert main(["fork", store, "kept", "4"]) == 0
+    assert main(["replay", store, agent]) == 1
+    assert "`wink export`" in capsys.readouterr().err
+
+
+def test_a_store_is_not_replaced_by_one_of_its_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By whatever name it is called, and also with --force."""
+    store = str(folder / "runs.db")
+    (folder / "link.db").symlink_to(folder / "runs.db")
+    assert main(["fork", store, "kept", "4"]) == 0
+    for name in ("runs.db", "link.db"):
+        assert main(["export", store, "kept", "-o", str(folder / name), "--force"]) == 2
+        assert "is the store itself" in capsys.readouterr().err
+    assert main(["runs", store]) == 0
+    assert "2 runs" in capsys.readouterr().out

@@ -8,12 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from weakincentives import Session
 from weakincentives.cli.main import main
+from weakincentives.contrib.tools import VfsToolsSection
+from weakincentives.prompt import MarkdownSection, Prompt
 from weakincentives.runtime import SqliteRunStore
+from weakincentives.runtime.record import NewRows, NewRun, Step
+from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
 
@@ -148,8 +154,8 @@ def test_what_cannot_be_resumed_is_said(here: Path, capsys: pytest.CaptureFixtur
         main(["run", "desk.py:Desk", "--request", '{"number": 1}', "--record", "runs.db", "--model", "scripted"]) == 0
     )
     capsys.readouterr()
-    assert main(["resume", "runs.db", "o-7", "desk.py:Desk", "--model", "scripted"]) == 1
-    assert "There is no run 'o-7'" in capsys.readouterr().err
+    assert main(["resume", "runs.db", "o-7", "desk.py:Desk", "--model", "scripted"]) == 2
+    assert "there is no run 'o-7'; `wink runs runs.db` lists them" in capsys.readouterr().err
     assert main(["resume", "runs.db", "o-7", "desk.py:prompt", "--model", "scripted"]) == 2
     assert "wink run desk.py:prompt --record" in capsys.readouterr().err
     assert (
@@ -175,8 +181,22 @@ def test_two_steps_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["files"]["added"] == ["note.txt"]
     assert main(["diff", store, "kept", "2", "2"]) == 0
     assert "the same state and the same files" in capsys.readouterr().out
-    assert main(["diff", store, "kept", "1", "99"]) == 1
+    assert main(["diff", store, "kept", "1", "99"]) == 2
     assert "has no step 99" in capsys.readouterr().err
+
+
+def test_a_difference_of_line_breaks_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where that is all."""
+    store = str(tmp_path / "runs.db")
+    prompt = Prompt(name="p", sections=[MarkdownSection(title="Task", template="Write."), VfsToolsSection()])
+    with SqliteRunStore(store) as opened:
+        writes = [call("write_file", path="a.txt", content=text, overwrite=True) for text in ("a\n", "a\r\n", "a")]
+        ScriptedAdapter(*writes, say("Done.")).evaluate(prompt, Session(), record=opened.run("one"))
+        first, second, third = (step.seq for step in opened.open("one").calls())
+    assert main(["diff", store, "one", str(first), str(second)]) == 0
+    assert "  -a\n  +a\\u000d\n" in capsys.readouterr().out
+    assert main(["diff", store, "one", str(first), str(third)]) == 0
+    assert capsys.readouterr().out == "changed a.txt\n  @@ -1,2 +1 @@\n   a\n  -\n"
 
 
 def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +209,25 @@ def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.Captu
     assert (made["parent"], made["forked_at"]) == ("kept", 4)
     with SqliteRunStore(store) as opened:
         assert [len(opened.open(run_id).steps()) for run_id in ("kept", "branch", made["run_id"])] == [10, 5, 4]
-    assert main(["fork", store, "kept", "5", "--as", "branch"]) == 1
-    assert "already" in capsys.readouterr().err
-    assert main(["fork", store, "kept", "99"]) == 1
-    assert main(["fork", store, "none", "1"]) == 1
+    assert main(["fork", store, "kept", "5", "--as", "branch"]) == 2
+    assert "already; choose another name with --as" in capsys.readouterr().err
+    assert main(["fork", store, "kept", "99"]) == 2
+    assert main(["fork", store, "none", "1"]) == 2
+
+
+def test_what_was_added_to_a_long_slice_is_found_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also when its items are alike, as those of a log of polls are."""
+    store = str(tmp_path / "runs.db")
+    added = [[{"x": 1}] for _ in range(20_000)]
+    steps = [
+        Step(seq=1, kind="begin", body={"state": {"slices": [["m:Log", "log", [0, {}, added]]]}}),
+        Step(seq=2, kind="turn", body={"state": {"slices": [["m:Log", "log", [20_000, {}, added]]]}}),
+    ]
+    with SqliteRunStore(store) as opened:
+        held = opened.take("long", NewRun("Desk", "s"))
+        held.append(NewRows(steps, status="done"))
+        held.release()
+    began = time.process_time()
+    assert main(["diff", store, "long", "1", "2"]) == 0
+    assert time.process_time() - began < 10  # 0.2 s, and 70 s when all items are compared with all
+    assert "state m:Log: 20000 -> 40000 items" in capsys.readouterr().out

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from weakincentives import Session
 from weakincentives.cli.main import main
+from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolResult
+from weakincentives.runtime import SqliteRunStore
+from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
 
@@ -57,11 +65,84 @@ def test_one_step_is_shown_with_what_it_changed(store: str, capsys: pytest.Captu
 
 def test_what_is_not_there_is_named(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run, a step, a file; and a file that is not a store is not made one."""
-    assert main(["show", store, "other"]) == 1
-    assert "There is no run 'other'" in capsys.readouterr().err
-    assert main(["show", store, "kept", "99"]) == 1
-    assert "has no step 99" in capsys.readouterr().err
+    assert main(["show", store, "other"]) == 2
+    assert f"there is no run 'other'; `wink runs {store}` lists them" in capsys.readouterr().err
+    assert main(["show", store, "kept", "99"]) == 2
+    assert f"has no step 99; `wink show {store} kept` lists them" in capsys.readouterr().err
+    for command in (["diff", store, "other", "1", "2"], ["fork", store, "other", "1"], ["export", store, "other"]):
+        more = ["-o", str(tmp_path / "other.wink")] if command[0] == "export" else []
+        assert main([*command, *more]) == 2
+        assert "wink runs" in capsys.readouterr().err
     assert main(["runs", str(tmp_path / "missing.db")]) == 2
     (tmp_path / "empty.db").touch()
     assert main(["runs", str(tmp_path / "empty.db")]) == 2
     assert (tmp_path / "empty.db").stat().st_size == 0
+    (tmp_path / "garbage.db").write_bytes(b"garbage" * 500)
+    assert main(["runs", str(tmp_path / "garbage.db")]) == 2
+    with closing(sqlite3.connect(tmp_path / "bookmarks.db")) as other:
+        other.execute("CREATE TABLE bookmarks (address TEXT)")
+    before = (tmp_path / "bookmarks.db").read_bytes()
+    for command in ("runs", "verify"):
+        assert main([command, str(tmp_path / "bookmarks.db")]) == 2
+        assert f"{tmp_path / 'bookmarks.db'} is a SQLite database, but not a run store" in capsys.readouterr().err
+    assert (tmp_path / "bookmarks.db").read_bytes() == before
+
+
+def test_looking_at_an_exported_run_leaves_it_as_it_is(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be under version control; nothing is made beside it either."""
+    (tmp_path / "out").mkdir()
+    made = tmp_path / "out" / "kept.wink"
+    assert main(["export", store, "kept", "-o", str(made)]) == 0
+    before = made.read_bytes()
+    for command in (["runs"], ["show", "kept"], ["show", "kept", "4"], ["diff", "kept", "1", "9"], ["verify"],
+                    ["export", "kept", "-o", str(tmp_path / "again.wink")]):  # fmt: skip
+        assert main([command[0], str(made), *command[1:]]) == 0
+        assert made.read_bytes() == before
+        assert [path.name for path in made.parent.iterdir()] == ["kept.wink"]
+    capsys.readouterr()
+    assert main(["fork", str(made), "kept", "4", "--as", "branch"]) == 0
+    assert main(["runs", str(made)]) == 0
+    assert "2 runs" in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class Login:
+    user: str
+    pin: SecretStr
+
+
+def login(params: Login) -> ToolResult[None]:
+    return ToolResult.ok(None, message="Logged in.")
+
+
+def test_secret_arguments_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The record has them as the model wrote them, and knows by the schemas of its tools which are secret."""
+    path = str(tmp_path / "runs.db")
+    tool = Tool[Login, None](name="login", description="Log in.", handler=login)
+    prompt = Prompt(name="p", sections=[MarkdownSection(title="Task", template="Do it.", tools=[tool])])
+    with SqliteRunStore(path) as store:
+        script = ScriptedAdapter(call("login", user="amy", pin="7291846"), say("Done."))
+        script.evaluate(prompt, Session(), record=store.run("one"))
+        assert "7291846" in str(store.open("one").steps())
+    for arguments in ([], ["3"], ["--json"], ["3", "--json"]):
+        assert main(["show", path, "one", *arguments]) == 0
+        out = capsys.readouterr().out
+        assert "7291846" not in out
+        assert "login" in out
+
+
+def test_names_that_a_model_made_up_stay_on_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line break in the name of a tool that is not there makes no line of its own."""
+    path = str(tmp_path / "runs.db")
+    prompt = Prompt(name="p", sections=[MarkdownSection(title="Task", template="Do it.")])
+    with SqliteRunStore(path) as store:
+        odd = call("no\nRun one: done.\x1b[2J", text="\x1b[2J")
+        ScriptedAdapter(odd, say("Done.")).evaluate(prompt, Session(), record=store.run("one"))
+    for step in ([], ["3"], ["4"]):
+        assert main(["show", path, "one", *step]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "Run one: done.\\u001b[2J" not in "".join(line for line in lines if line.startswith("Run"))
+        assert all(line.isprintable() for line in lines)
+        assert sum(line.startswith("Run one") for line in lines) == (not step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,44 @@ def test_what_leaves_is_masked(store: SqliteRunStore, tmp_path: Path) -> None:
         assert run.text(run.steps()[-1].body["text"]).startswith("Done.")
 
 
+def test_the_record_says_which_arguments_are_secret(store: SqliteRunStore, tmp_path: Path) -> None:
+    """It has the schemas of its tools, so no program is needed; also in what the provider sent beside the calls."""
+    assert b"7291-x-4410" not in export_run(store, "one", tmp_path / "one.wink").read_bytes()
+    turn = next(step for step in store.open("one").steps() if step.kind == "turn")
+    arguments = {"user": "amy", "pin": "7291-x-4410"}
+    native = [
+        {"type": "function_call", "name": "login", "arguments": json.dumps(arguments)},
+        {"content": [{"type": "tool_use", "name": "login", "input": arguments}]},
+        {"type": "reasoning", "name": "other", "arguments": "kept"},
+    ]
+    begin = store.open("one").steps()[0]
+    held = store.take("sent", NewRun("agent", "s"))
+    schemas = store.open("one").text(begin.body["schemas"])
+    held.append(NewRows([
+        Step(seq=1, kind="begin", body={"schemas": schemas}),
+        Step(seq=2, kind="turn", turn=1, body={**turn.body, "native": native}),
+    ], status="done"))  # fmt: skip
+    held.release()
+    made = export_run(store, "sent", tmp_path / "sent.wink")
+    assert b"7291-x-4410" not in made.read_bytes()
+    with SqliteRunStore(made) as copy:
+        first, second, third = copy.open("sent").step(2).body["native"]
+    assert json.loads(first["arguments"]) == {"user": "amy", "pin": "[masked]"}
+    assert second["content"][0]["input"] == {"user": "amy", "pin": "[masked]"}
+    assert third == native[2]
+
+
+def test_a_schema_that_cannot_be_read_hides_all_arguments(store: SqliteRunStore, tmp_path: Path) -> None:
+    """A record that another program wrote: what is secret cannot be told, so everything may be."""
+    turn = next(step for step in store.open("one").steps() if step.kind == "turn")
+    for number, schema in enumerate(({"$ref": "#/$defs/gone"}, "nothing", {"properties": 7})):
+        held = store.take(f"odd-{number}", NewRun("agent", "s"))
+        begin = Step(seq=1, kind="begin", body={"schemas": json.dumps({"login": {"params": schema}})})
+        held.append(NewRows([begin, Step(seq=2, kind="turn", turn=1, body=turn.body)], status="done"))
+        held.release()
+        assert b"7291-x-4410" not in export_run(store, f"odd-{number}", tmp_path / f"{number}.wink").read_bytes()
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_large_content_is_in_the_file_too(store: SqliteRunStore, tmp_path: Path, masked: bool) -> None:
     """A store keeps it in a directory beside its file; what is exported is one file."""
@@ -136,6 +175,18 @@ def test_a_file_that_is_there_is_kept(store: SqliteRunStore, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir() if "wink" in path.name) == ["one.wink"]
 
 
+def test_a_store_is_not_replaced(store: SqliteRunStore, tmp_path: Path) -> None:
+    """Neither the one that the run is in, nor one that is open: its log would be taken for that of the new file."""
+    with pytest.raises(RecordError, match="the store that the run is in"):
+        export_run(store, "one", tmp_path / "runs.db", overwrite=True)
+    with SqliteRunStore(tmp_path / "other.db") as other:
+        record(other, "three", say("Three."))
+        with pytest.raises(RecordError, match="is open"):
+            export_run(store, "one", tmp_path / "other.db", overwrite=True)
+        assert [info.run_id for info in other.infos()] == ["three"]
+    assert {info.run_id for info in store.infos()} == {"one", "two"}
+
+
 def test_two_runs_are_compared(store: SqliteRunStore) -> None:
     """Calls are aligned by tool and arguments, however the JSON is written; the first that differs is named."""
     record(store, "three", call("write_file", content="only in two", path="other.txt"),
@@ -147,3 +198,29 @@ def test_two_runs_are_compared(store: SqliteRunStore) -> None:
     assert found.same_answer
     assert "1 of 2 calls are the same" in str(found)
     assert not compare(store.open("one"), store.open("two")).same_answer
+
+
+def test_long_runs_of_calls_that_are_alike_are_compared_quickly(store: SqliteRunStore) -> None:
+    """A run that polled, and its fork: what both began with is not compared call by call with all others."""
+    held = store.take("polling", NewRun("agent", "s"))
+    calls = [Step(seq=n, kind="call", tool="poll", outcome="succeeded", body={"text": "Wait."}) for n in range(1, 8001)]
+    held.append(NewRows(calls, status="done"))
+    held.release()
+    shorter = store.fork("polling", at=7000)
+    began = time.process_time()
+    found = compare(store.open("polling"), store.open(shorter))
+    assert time.process_time() - began < 6  # 0.7 s; 9 s when all are compared with all
+    assert found.parted is not None
+    assert found.parted.first is not None
+    assert (found.parted.first.seq, len(found.calls)) == (7001, 8000)
+
+
+def test_what_two_runs_are_compared_by_is_masked(store: SqliteRunStore) -> None:
+    """Secret fields and credentials do not stand in what is printed, nor does text that acts on a terminal."""
+    name = f"no\x1b[2J\nsuch {TOKEN}"
+    record(store, "odd", call("login", user="amy", pin="8302-x-5521"), call(name, text="\u202e"), say("Odd."))
+    printed = str(compare(store.open("one"), store.open("odd")))
+    assert printed.count('"pin": "[masked]"') == 2
+    assert TOKEN not in printed
+    assert len(printed.splitlines()) == 5
+    assert all(line.isprintable() for line in printed.splitlines())

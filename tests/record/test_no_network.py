@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from contextvars import copy_context
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 
 import pytest
 
 from weakincentives.testing.no_network import network
 
-FUNCTIONS = ("connect", "connect_ex", "sendto")
+FUNCTIONS = ("connect", "connect_ex", "sendto", "sendmsg")
 
 
 @pytest.fixture
@@ -67,6 +68,72 @@ def test_only_its_own_threads_and_tasks(port: int) -> None:
         context = copy_context()
     with pytest.raises(PermissionError), network(closed=True):
         context.run(socket.create_connection, ("127.0.0.1", port))
+
+
+def test_threads_and_pools_that_it_starts_are_closed_too(port: int) -> None:
+    """Also a pool that had its threads before. Once the block is over they connect again, and so do other jobs."""
+
+    def connect() -> BaseException | None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except PermissionError as error:
+            return error
+        return None
+
+    def connect_again(_: int) -> BaseException | None:
+        return connect()
+
+    async def in_executor() -> BaseException | None:
+        return await asyncio.get_running_loop().run_in_executor(None, connect)
+
+    class Connecting(threading.Thread):
+        def run(self) -> None:
+            found.append(connect())
+
+    found: list[BaseException | None] = []
+    goes_on = threading.Event()
+
+    def connect_later() -> None:
+        goes_on.wait(60)
+        found.append(connect())
+
+    with ThreadPoolExecutor(1) as old, ThreadPoolExecutor(1) as new:
+        assert old.submit(connect).result() is None
+        with network(closed=True):
+            for thread in (threading.Thread(target=lambda: found.append(connect())), Connecting()):
+                thread.start()
+                thread.join()
+            assert [type(error) for error in found] == [PermissionError, PermissionError]
+            assert isinstance(old.submit(connect).result(), PermissionError)
+            assert isinstance(new.submit(connect).result(), PermissionError)
+            assert [type(error) for error in new.map(connect_again, range(2))] == [PermissionError] * 2
+            assert isinstance(asyncio.run(in_executor()), PermissionError)
+            context = Context()  # whose caller is not in the block
+            assert context.run(new.submit, connect).result() is None
+            with network(closed=False):
+                assert new.submit(connect).result() is None
+            later = threading.Thread(target=connect_later)
+            later.start()
+        goes_on.set()
+        later.join()
+        assert found[2:] == [None]
+        assert (old.submit(connect).result(), new.submit(connect).result()) == (None, None)
+
+
+def test_names_are_not_looked_up_and_datagrams_not_sent(port: int) -> None:
+    """But what has no address goes to the other end of a pair, as between a program and its child."""
+    with network(closed=True):
+        for look_up in (socket.gethostbyname, socket.gethostbyname_ex, socket.gethostbyaddr):
+            with pytest.raises(PermissionError):
+                look_up("localhost")
+        with pytest.raises(PermissionError):
+            socket.getnameinfo(("127.0.0.1", port), 0)
+        with pytest.raises(PermissionError), socket.socket(type=socket.SOCK_DGRAM) as one:
+            one.sendmsg([b"x"], [], 0, ("127.0.0.1", port))
+        one, other = socket.socketpair()
+        with one, other:
+            one.sendmsg([b"x"])
+            assert other.recv(1) == b"x"
 
 
 def test_another_library_may_stand_in_front(monkeypatch: pytest.MonkeyPatch, port: int) -> None:

@@ -83,7 +83,9 @@ def test_recorded_runs_are_tests(suite: Path) -> None:
     assert "+Saved." in failed.stdout
     assert "Traceback" not in failed.stdout
     before = (suite / "one.wink").read_bytes()
-    assert run_pytest(suite, "--wink-update", "one.wink").returncode == 0
+    updated = run_pytest(suite, "--wink-update", "one.wink")
+    assert updated.returncode == 0
+    assert "one.wink::replay: the file was replaced by the run as it is now." in updated.stdout
     assert (suite / "one.wink").read_bytes() != before
     assert run_pytest(suite, "one.wink").returncode == 0
     assert run_pytest(suite, "two.wink").returncode == 1
@@ -100,6 +102,16 @@ def test_the_settings_are_heeded(suite: Path) -> None:
     wrong = run_pytest(suite)
     assert wrong.returncode != 0
     assert "there is no setting 'ignored'" in wrong.stdout + wrong.stderr
+    assert "Traceback" not in wrong.stdout
+    assert "in _settings" not in wrong.stdout
+    for text, said in (
+        ('calls = "none"', 'calls is "run" or "serve", not \'none\''),
+        ('normalise = ["("]', "'(' is not a regular expression"),
+        ("ignore = [1]", "ignore is a list of texts"),
+        ("loop", "cannot be read"),
+    ):
+        (suite / "wink.toml").write_text(f'loop = "desk:Desk"\n{text}\n')
+        assert said in run_pytest(suite).stdout
     (suite / "wink.toml").write_text('loop = "desk:Table"\n')
     assert "desk:Table is not there" in run_pytest(suite).stdout
     (suite / "wink.toml").unlink()

@@ -193,7 +193,7 @@ def test_effects_are_served_and_the_rest_runs(store: SqliteRunStore) -> None:
     assert kinds(result) == []
     assert (today.charged, today.noted) == ([], [1, 3])
     assert dict(result.capture.served) == {"charge": 1, "once": 2}
-    assert "served from the record: charge (1 calls)" in str(result)
+    assert "served from the record: charge (1 call)" in str(result)
     last = run.steps()[-1].seq
     whole = store.open("run", types=[Amount, Total, Refunded]).state_at(last)
     assert list(result.session[Amount].all()) == list(whole[Amount].all())
@@ -289,6 +289,9 @@ def test_a_call_can_be_made_to_fail(store: SqliteRunStore) -> None:
     assert [late.call(step).outcome for step in (step_of(run, "charge"), second)] == ["timeout", "timeout"]
     with pytest.raises(ValueError, match="step 1, which is not a call"):
         again(run, faults={1: "timeout"})
+    for fault in (OSError, "disk full", None, KeyboardInterrupt()):  # which would be another failure than is meant
+        with pytest.raises(TypeError, match=f"how step {second} fails"):
+            again(run, faults={second: fault})
 
 
 def test_another_number_of_turns_is_named(store: SqliteRunStore) -> None:
@@ -481,3 +484,35 @@ def test_a_changed_handler_is_the_only_divergence(
 
         found = again(run, Once()).divergences
         assert [(item.kind, item.step) for item in found] == [(what, changed.seq)]
+
+
+def test_what_is_printed_acts_on_no_terminal(store: SqliteRunStore) -> None:
+    """Escape sequences and hidden characters are marked, credentials masked; the divergence itself has the text."""
+    run = recorded(store)
+    hostile = "\x1b[2J\u202e\x85\u2028\rpassword=hunter2xyz"
+    result = again(run, Behaviour(reply=hostile, file=hostile))
+    assert result.divergences[0].present.startswith(hostile)
+    with pytest.raises(AssertionError) as raised:
+        result.assert_same()
+    for printed in (str(result), str(raised.value)):
+        assert all(line.isprintable() for line in printed.split("\n"))
+        assert "hunter2xyz" not in printed
+        assert "\\u001b[2J\\u202e" in printed
+
+
+@pytest.mark.parametrize("present", ["amount 1\n", "amount 1\r\n", "amount 1\r"])
+def test_a_difference_of_line_breaks_can_be_seen(store: SqliteRunStore, present: str) -> None:
+    """A file that got one at its end is not the same."""
+    run = recorded(store, call("note", value=1), say("Done."))
+    (found,) = again(run, Behaviour(file=present.removeprefix("amount 1"))).divergences
+    assert (found.kind, found.path) == ("files", "1.txt")
+    shown = str(found).splitlines()
+    assert any(line.strip().startswith("+") for line in shown[4:]), shown
+    assert ("\r" in present) == any("\\u000d" in line for line in shown)
+
+
+def test_what_is_not_a_program_is_named(store: SqliteRunStore) -> None:
+    """And not called."""
+    run = recorded(store)
+    with pytest.raises(TypeError, match=r"takes a MainLoop, its class, .* got list"):
+        replay(run, [])  # pyright: ignore[reportArgumentType]

@@ -322,6 +322,28 @@ def test_after_close_the_next_event_opens_it_again(tmp_path: Path) -> None:
 # Torn lines.
 
 
+def test_a_line_that_is_being_written_is_not_taken_for_a_torn_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process's long line is seen in the file while it grows; no empty line comes after it."""
+    path = tmp_path / "agent.jsonl"
+    log = JsonlLog(path)
+    log("first")
+    with path.open("ab") as other:
+        other.write(b'{"half": ')
+        other.flush()
+
+        def write_the_rest(_: float) -> None:
+            other.write(b"true}\n")
+            other.flush()
+            monkeypatch.undo()
+
+        monkeypatch.setattr(time, "sleep", write_the_rest)
+        log("second")
+    assert [type(json.loads(line)) for line in path.read_bytes().splitlines()] == [dict, dict, dict]
+    log.close()
+
+
 def test_a_torn_line_is_ended_before_the_next_and_left_out_when_read(tmp_path: Path) -> None:
     """As a process leaves it that is killed within a write; also in the middle of a character."""
     path = tmp_path / "agent.jsonl"

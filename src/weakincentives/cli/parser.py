@@ -100,7 +100,7 @@ def _export(commands: _Subcommands) -> None:
     parser = commands.add_parser("export", help="write one run of a store into a file of its own")
     _add_run(parser)
     parser.add_argument("-o", "--output", metavar="FILE.wink", required=True, help="the file to write")
-    parser.add_argument("--app", metavar=_TARGET, help="the program, whose tools say which fields are secret")
+    parser.add_argument("--app", metavar=_TARGET, help="of an older record: the program, which knows what is secret")
     parser.add_argument("--unmasked", action="store_true", help="leave credentials as they are")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     _add_json(parser)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from ..errors import RecordError
-from ..runtime.record import PostgresRunStore, Seal, SqliteRunStore
+from ..runtime.record import PostgresRunStore, RecordedRun, Seal, SqliteRunStore
+from ..runtime.record.export import reading_copy
 from ..runtime.record.sql import SqlRunStore
+from ..runtime.record.sqlite import NotARunStoreError
 from .loading import load_object
 from .output import FailedError, UsageError, existing_file
 
@@ -35,17 +39,47 @@ def _seal(text: str) -> Seal:
 
 
 @contextmanager
-def existing_store(where: str, seal: str | None) -> Generator[SqlRunStore]:
-    """Open a store that is there, for the block; `UsageError` when there is none, `FailedError` for `RecordError`."""
+def existing_store(where: str, seal: str | None, *, reads: bool = False) -> Generator[SqlRunStore]:
+    """Open a store that is there, for the block; `UsageError` when there is none, `FailedError` for `RecordError`.
+
+    With `reads` a file that `wink export` wrote stays as it is, to the byte.
+    """
     if not is_dsn(where) and not existing_file(where).stat().st_size:  # opening it would make it a store
         raise UsageError(f"{where} is empty, not a store of runs")
     try:
-        with open_store(where, seal) as store:
+        with _copy(where, seal) if reads and _is_exported(where) else open_store(where, seal) as store:
             yield store
-    except ImportError as error:
+    except (ImportError, NotARunStoreError) as error:
         raise UsageError(str(error)) from None
     except RecordError as error:
         raise FailedError(str(error)) from None
 
 
-__all__ = ["existing_store", "is_dsn", "open_store"]
+def _is_exported(where: str) -> bool:
+    """Whether the file has no log of its own, as no store has that was ever opened."""
+    if is_dsn(where):
+        return False
+    with Path(where).open("rb") as file:
+        header = file.read(20)
+    return header.startswith(b"SQLite format 3\0") and header[18:20] == b"\1\1"
+
+
+def _copy(where: str, seal: str | None) -> AbstractContextManager[SqlRunStore]:
+    return reading_copy(Path(where), None if seal is None else _seal(seal))
+
+
+def existing_run(store: SqlRunStore, where: str, run_id: str, *steps: int) -> RecordedRun:
+    """A run of the store; `UsageError` when it is not there, or does not have these steps."""
+    if store.info(run_id) is None:
+        raise UsageError(f"there is no run {run_id!r}; `wink runs {shlex.quote(where)}` lists them")
+    run = store.open(run_id)
+    for seq in steps:
+        try:
+            run.step(seq)
+        except RecordError:
+            place = f"{shlex.quote(where)} {shlex.quote(run_id)}"
+            raise UsageError(f"the run {run_id!r} has no step {seq}; `wink show {place}` lists them") from None
+    return run
+
+
+__all__ = ["existing_run", "existing_store", "is_dsn", "open_store"]

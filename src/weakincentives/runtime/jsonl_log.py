@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -34,6 +35,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _MAX_LINE = 1024 * 1024
 _KEPT_OF_LONG = 64 * 1024
 _MAX_DEPTH = 20
+_PAUSES = (0.0005, 0.001, 0.004, 0.0)
+"""Seconds to wait for the end of a line: a long one is seen in the file while it is written."""
 _HEADER = frozenset({"event_id", "run_context", "session_id", "timestamp"})
 """Fields that stand at the front of a line."""
 
@@ -150,7 +153,7 @@ class JsonlLog:
             if found.st_size + len(line) > self._max_bytes:
                 fd = self._rotated(fd)
                 found = os.fstat(fd)
-            if found.st_size and os.pread(fd, 1, found.st_size - 1) != b"\n":
+            if found.st_size and _is_torn(fd, found.st_size):
                 line = b"\n" + line
         rest = memoryview(line)
         while rest:
@@ -226,6 +229,16 @@ class JsonlLog:
         """In a process that was forked: have a lock and a file of its own."""
         self._lock = RLock()
         self.close()
+
+
+def _is_torn(fd: int, size: int) -> bool:
+    """Whether the file ends in the middle of a line, and not because another process is writing it just now."""
+    for pause in _PAUSES:
+        if not size or os.pread(fd, 1, size - 1) == b"\n":
+            return False
+        time.sleep(pause)
+        size = os.fstat(fd).st_size
+    return True
 
 
 _logs: WeakSet[JsonlLog] = WeakSet()

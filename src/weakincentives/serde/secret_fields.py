@@ -35,9 +35,13 @@ def has_secrets(cls: Any) -> bool:
     (True, False)
     """
     try:
-        root = shared_schema(cls)
+        return schema_has_secrets(shared_schema(cls))
     except SchemaError:
         return False
+
+
+def schema_has_secrets(root: Mapping[str, Any]) -> bool:
+    """`has_secrets` for a schema."""
     return SecretFields(root.get("$defs", {})).among([root])
 
 
@@ -47,12 +51,17 @@ def without_secrets(cls: Any, arguments: object) -> Any:
     What is not a member of an object with secrets is masked, too, since a name may be misspelled; text that is not JSON
     is masked as a whole. Credentials in what is left are masked by their shape.
     """
-    root = shared_schema(cls)
+    shown = without_secrets_of(shared_schema(cls), arguments)
+    return leaving(shown) if isinstance(shown, str) else shown
+
+
+def without_secrets_of(root: Mapping[str, Any], arguments: object) -> Any:
+    """`without_secrets` for a schema; nothing else is masked, and nothing is cut."""
     fields = SecretFields(root.get("$defs", {}))
     try:
         if isinstance(arguments, str | bytes):
             shown: Any = fields.masked(from_json(arguments or "{}"), [root])
-            return leaving(json.dumps(shown, ensure_ascii=False))
+            return json.dumps(shown, ensure_ascii=False)
         return fields.masked(dict(cast("Mapping[str, Any]", arguments)), [root]) if arguments else arguments
     except Exception:  # noqa: BLE001 - not JSON, or a mapping class of users
         return MASK

@@ -10,6 +10,7 @@ from difflib import unified_diff
 from fnmatch import fnmatchcase
 from typing import Any, Literal, final
 
+from ..masking import leaving, visible, visible_line
 from ..runtime.record.rows import FileStep, Step
 from .recorded_model import Recording
 
@@ -58,10 +59,12 @@ class Divergence:
     tainted: bool
 
     def __str__(self) -> str:
+        """What is printed may come from a model or a tool: credentials are masked, hidden characters are marked."""
         mark = " (tainted)" if self.tainted else ""
-        head = f"step {self.step}: {self.kind} of {self.path}{mark}"
-        diff = self.diff if len(self.diff) <= _MAX_SHOWN else f"{self.diff[:_MAX_SHOWN]}\n[...]"
-        return "\n".join([head, *(f"    {line}" for line in diff.splitlines())])
+        head = f"step {self.step}: {self.kind} of {visible_line(leaving(self.path))}{mark}"
+        diff = leaving(self.diff)
+        diff = diff if len(diff) <= _MAX_SHOWN else f"{diff[:_MAX_SHOWN]}\n[...]"
+        return "\n".join([head, *(f"    {visible(line)}" for line in diff.split("\n"))])
 
 
 @final
@@ -388,10 +391,15 @@ def _edit(before: Sequence[str], after: Sequence[str]) -> tuple[Sequence[str], S
 
 
 def _diff(recorded: str, present: str) -> str:
-    lines = unified_diff(
-        recorded.splitlines(), present.splitlines(), "recorded", "present", lineterm="", n=_CONTEXT_LINES
-    )
-    return "\n".join(lines)
+    return "\n".join(["--- recorded", "+++ present", *diff_lines(recorded, present, context=_CONTEXT_LINES)])
+
+
+def diff_lines(old: str, new: str, *, context: int) -> list[str]:
+    """A unified diff without its head; of texts that differ it has a line, also when only line breaks differ."""
+    if not (old and new) or old.endswith("\n") == new.endswith("\n"):
+        old, new = old.removesuffix("\n"), new.removesuffix("\n")
+    before, after = (text.split("\n") if text else [] for text in (old, new))
+    return [*unified_diff(before, after, lineterm="", n=context)][2:]
 
 
 def _as_function(item: Normaliser) -> Callable[[str], str]:
@@ -408,4 +416,4 @@ def checked_ignore(ignore: Iterable[str]) -> tuple[str, ...]:
     return tuple(ignore)
 
 
-__all__ = ["KINDS", "Comparison", "Divergence", "DivergenceKind", "Normaliser", "checked_ignore"]
+__all__ = ["KINDS", "Comparison", "Divergence", "DivergenceKind", "Normaliser", "checked_ignore", "diff_lines"]

@@ -237,7 +237,7 @@ class RecordedModel(TurnAdapter):
         self._recording = recording
         self._serve = serve
         self._run = run
-        self._faults = {recording_call_id(recording, seq): fault for seq, fault in faults.items()}
+        self._faults = {recording_call_id(recording, seq): checked_fault(seq, fault) for seq, fault in faults.items()}
         self._last_turn = max((_turn_of_call(recording, seq) for seq in faults), default=len(recording.turns))
         self._types = tuple(types)
         self._given = dict(files or {})
@@ -548,6 +548,13 @@ def recording_call_id(recording: Recording, seq: int) -> str:
             return call_id
     known = ", ".join(f"{step.seq} ({step.tool})" for step in recording.calls.values()) or "none"
     raise ValueError(f"faults= names step {seq}, which is not a call. The calls of this run: {known}.")
+
+
+def checked_fault(seq: int, fault: object) -> Fault:
+    """How the call at that step fails; `TypeError` for what is not a way to fail."""
+    if isinstance(fault, Exception) or fault == "timeout":
+        return cast("Fault", fault)
+    raise TypeError(f"faults= says how step {seq} fails: 'timeout', or an exception such as OSError(); got {fault!r}.")
 
 
 def _turn_of_call(recording: Recording, seq: int) -> int:

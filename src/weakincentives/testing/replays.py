@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import sqlite3
+import shlex
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,12 +18,11 @@ from ..filesystem import Filesystem
 from ..loop.adapter import AdapterKeywords
 from ..loop.main_loop import MainLoop
 from ..loop.settings import AdapterSettings
-from ..masking import redact
-from ..private_files import ensure_private
+from ..masking import redact, visible_line
 from ..prompt.prompt import Prompt
 from ..prompt.template import PromptTemplate
 from ..runtime.ledger import EffectLedger
-from ..runtime.record.export import MASKED_TAG, write_run
+from ..runtime.record.export import MASKED_TAG, reading_copy, write_run
 from ..runtime.record.reading import RecordedRun
 from ..runtime.record.rows import Step
 from ..runtime.record.runs import RunRecord
@@ -64,14 +63,17 @@ class CaptureReport:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"served from the record: {name} ({count} calls)" for name, count in sorted(self.served.items())]
+        lines = [
+            f"served from the record: {visible_line(name)} ({count} call{'' if count == 1 else 's'})"
+            for name, count in sorted(self.served.items())
+        ]
         lines += [f"not compared: step {seq} ended as '{how}'" for seq, how in sorted(self.not_made.items())]
-        lines += [f"not on record: the file {path}; pass files=" for path in self.missing_files]
+        lines += [f"not on record: the file {visible_line(path)}; pass files=" for path in self.missing_files]
         lines += [f"not on record: the state of {name}" for name in self.unrecorded]
         lines += [f"recorded with {name} {old}, replayed with {new}" for name, (old, new) in self.environment.items()]
         if self.masked:
             lines.append("credentials were masked in the file: handlers got [masked] in their place")
-        return "\n".join([*lines, *self.notes]) or "nothing"
+        return "\n".join([*lines, *map(visible_line, self.notes)]) or "nothing"
 
 
 @final
@@ -116,8 +118,8 @@ class ReplayResult:
         shown = "\n".join(map(str, self.divergences[:_SHOWN]))
         more = len(self.divergences) - _SHOWN
         rest = f"\n... and {more} more." if more > 0 else ""
-        see = f"`wink replay {self.source} APP` shows all." if self.source else "print(replay(...)) shows all."
-        raise AssertionError(f"{self._summary()}\n{shown}{rest}\n{see}\n{self._captured()}")
+        command = f"`wink replay {shlex.quote(self.source)} APP`" if self.source else "print(replay(...))"
+        raise AssertionError(f"{self._summary()}\n{shown}{rest}\n{command} shows all.\n{self._captured()}")
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.divergences), self._summary(), self._captured()])
@@ -214,23 +216,14 @@ def _opened(recorded: str | os.PathLike[str] | RecordedRun) -> Generator[Recorde
     path = Path(recorded)
     if not path.is_file():
         raise RecordError(f"There is no file {path}.")
-    with tempfile.TemporaryDirectory(prefix="wink-replay-") as folder:
-        copied = Path(folder) / "run.wink"
-        try:
-            uri = f"{path.resolve().as_uri()}?mode=ro"
-            ensure_private(copied)
-            with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copied)) as target:
-                source.backup(target)
-        except sqlite3.Error as error:
-            raise RecordError(f"{path} cannot be read: {error}.") from error
-        with SqliteRunStore(copied) as store:
-            infos = store.infos()
-            if len(infos) != 1:
-                raise RecordError(
-                    f"{path} holds {len(infos)} runs, but a replay is of one: export it with export_run, or pass "
-                    "store.open(run_id)."
-                )
-            yield store.open(infos[0].run_id)
+    with reading_copy(path) as store:
+        infos = store.infos()
+        if len(infos) != 1:
+            raise RecordError(
+                f"{path} holds {len(infos)} runs, but a replay is of one: write it into a file of its own with "
+                "`wink export` or export_run, or pass store.open(run_id)."
+            )
+        yield store.open(infos[0].run_id)
 
 
 def _adapter_options(target: Target, then: Recording) -> AdapterKeywords:
@@ -281,7 +274,10 @@ def _prompt(target: Any) -> tuple[Prompt[Any], Session] | None:
 
 
 def _loop(target: Any, model: RecordedModel, store: SqliteRunStore, types: tuple[type[Any], ...]) -> AnyLoop:
-    made: object = copy.copy(cast(object, target)) if isinstance(target, MainLoop) else target(model)
+    if isinstance(target, MainLoop):
+        made: object = copy.copy(cast(object, target))
+    else:
+        made = target(model) if callable(target) else target
     if not isinstance(made, MainLoop):
         raise TypeError(
             f"replay() takes a MainLoop, its class, a function that makes one with an adapter, or a prompt, "

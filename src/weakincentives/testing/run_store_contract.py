@@ -338,6 +338,22 @@ class RunStoreContract(ABC):
         held.release()
         store.close()
 
+    def test_a_fork_under_a_name_that_is_taken_changes_nothing(self) -> None:
+        """Nor does it add the steps that the run of that name does not have."""
+        store = self.make_store()
+        content = digest_of(b"x")
+        for run_id, count in (("long", 4), ("short", 2)):
+            held = store.take(run_id, _NEW)
+            steps = [Step(seq=n, kind="turn", body={"of": run_id}) for n in range(1, count + 1)]
+            held.append(NewRows(steps, [FileStep("a", count, None, content)], {content: b"x"}))
+            held.release()
+        before = list(store.steps("short")), list(store.files("short"))
+        _raises(RecordError, lambda: store.fork("long", at=4, new_id="short"))
+        assert (list(store.steps("short")), list(store.files("short"))) == before
+        _raises(RecordError, lambda: store.fork("long", at=4, new_id="long"))
+        assert [step.seq for step in store.steps("long")] == [1, 2, 3, 4]
+        store.close()
+
     def test_pruning_removes_what_ended_long_ago(self) -> None:
         """Not what is under way, interrupted or newer; content goes with the last run that refers to it."""
         store = self.make_store()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ...prompt import Tool
 from ...runtime.record import export_run
 from ...runtime.record.sql import SqlRunStore
 from ..loading import load, prompt_and_session
-from ..output import UsageError, show, show_json, shown_line
-from ..run_stores import existing_store
+from ..output import UsageError, existing_directory, show, show_json, shown_line
+from ..run_stores import existing_run, existing_store
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file; it is there as a whole or not at all."""
+    _check_output(Path(arguments.output), Path(arguments.store))
     try:
-        with existing_store(arguments.store, arguments.seal) as store:
+        with existing_store(arguments.store, arguments.seal, reads=True) as store:
+            existing_run(store, arguments.store, arguments.run_id)
             made = export_run(
                 store,
                 arguments.run_id,
@@ -36,6 +39,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.seal is not None:
             show("The file is not sealed: whoever has it can read it.")
     return 0
+
+
+def _check_output(output: Path, store: Path) -> None:
+    existing_directory(output.parent, "-o: ")
+    if output.is_dir():
+        raise UsageError(f"-o: {output} is a directory; name a file")
+    if output.exists() and store.exists() and output.samefile(store):
+        raise UsageError(f"-o: {output} is the store itself; name another file")
 
 
 def _tools(store: SqlRunStore, arguments: argparse.Namespace) -> Sequence[Tool[Any, Any]]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import asdict
 
 from ...errors import WinkError
+from ...runtime.record.sqlite import NotARunStoreError
 from ...testing import ReplayResult, replay
 from ..loading import load
-from ..output import FailedError, existing_file, show, show_json
+from ..output import FailedError, UsageError, existing_file, show, show_json
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every divergence; 1 when there is one, unless the file was updated."""
     existing_file(arguments.file)
+    for pattern in arguments.normalise:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"--normalise: {pattern!r} is not a regular expression: {error}") from None
     loaded = load(arguments.target)
     try:
         result = replay(
@@ -25,6 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
             normalise=arguments.normalise,
             update=arguments.update,
         )
+    except NotARunStoreError as error:
+        raise UsageError(str(error)) from None
     except WinkError as error:
         raise FailedError(str(error)) from None
     if arguments.json:

@@ -37,8 +37,8 @@ from ...session import Session
 from ...testing import ScriptedAdapter
 from ..loading import Loaded, last_line, load, make_loop, prompt_and_session, prompt_for, read_request, request_for
 from ..models import FORMS, check_base_url, make_adapter
-from ..output import FailedError, UsageError, existing_directory, show, show_answer, show_error
-from ..run_stores import existing_store, open_store
+from ..output import UsageError, existing_directory, show, show_answer, show_error
+from ..run_stores import existing_run, existing_store, open_store
 from ..trace import JsonTrace, PlainTrace, Trace
 
 _log = logging.getLogger(__name__)
@@ -72,8 +72,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
         )
     check_base_url(arguments.model, arguments.base_url)
     with existing_store(arguments.store, arguments.seal) as store:
-        if store.info(arguments.run_id) is None:
-            raise FailedError(f"There is no run {arguments.run_id!r} in this store.")
+        existing_run(store, arguments.store, arguments.run_id)
         recorded = Recorded(
             store, arguments.store, arguments.run_id, resumes=True, world=arguments.world, retry=arguments.retry
         )

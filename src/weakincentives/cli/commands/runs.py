@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from ...runtime.record import RecordedRun, RunInfo, Step
+from ...runtime.record.secret_arguments import SecretArguments
 from ...runtime.record.sql import SqlRunStore
 from ..output import count, show, show_json, shown_line
-from ..run_stores import existing_store
+from ..run_stores import existing_run, existing_store
 
 _MAX_LINE = 100
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Print the runs, the one that was written to last first."""
-    return _with_store(arguments, lambda store: _list(store, arguments))
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
+        return _list(store, arguments)
 
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print the steps of a run, or one of them with everything that is on record of it."""
-    return _with_store(arguments, lambda store: _show(store.open(arguments.run_id), arguments))
-
-
-def _with_store(arguments: argparse.Namespace, step: Callable[[SqlRunStore], int]) -> int:
-    with existing_store(arguments.store, arguments.seal) as store:
-        return step(store)
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
+        steps = () if arguments.step is None else (arguments.step,)
+        return _show(existing_run(store, arguments.store, arguments.run_id, *steps), arguments)
 
 
 def _list(store: SqlRunStore, arguments: argparse.Namespace) -> int:
@@ -63,12 +62,14 @@ def _info_json(info: RunInfo) -> dict[str, Any]:
 
 
 def _show(run: RecordedRun, arguments: argparse.Namespace) -> int:
+    secrets = SecretArguments(run)
     if arguments.step is not None:
-        _show_step(run, run.step(arguments.step), as_json=arguments.json)
+        step = run.step(arguments.step)
+        _show_step(run, replace(step, body=secrets.masked(step)), as_json=arguments.json)
         return 0
     for step in run.steps():
         if arguments.json:
-            show_json(_step_json(step))
+            show_json(_step_json(replace(step, body=secrets.masked(step))))
         else:
             show(f"{step.seq:>5}  {step.kind:<8}  {_line(run, step)}".rstrip())
     if not arguments.json:
@@ -82,15 +83,15 @@ def _line(run: RecordedRun, step: Step) -> str:
     body = step.body
     match step.kind:
         case "turn":
-            names = ", ".join(call[1] for call in body["calls"])
+            names = ", ".join(shown_line(call[1]) for call in body["calls"])
             text = _first_line(body["text"])
             return f"{text}  -> {names}" if names else text
         case "call":
             native = " (native)" if body.get("native") else ""
             text = _first_line(run.text(body["text"]))
-            return f"{step.tool}{native}: {step.outcome}, {step.duration * 1000:.0f} ms. {text}"
+            return f"{shown_line(step.tool or '')}{native}: {step.outcome}, {step.duration * 1000:.0f} ms. {text}"
         case "started":
-            return f"{step.tool} may have reached the world outside"
+            return f"{shown_line(step.tool or '')} may have reached the world outside"
         case "prompt":
             return f"{len(run.text(body['text']))} characters, {count(len(body['tools']), 'tool')}"
         case "end":
@@ -114,18 +115,23 @@ def _show_step(run: RecordedRun, step: Step, *, as_json: bool) -> None:
         return
     show(f"Step {step.seq} of {shown_line(run.info.run_id)}: {step.kind}")
     if step.kind == "call":
-        show(f"  {step.tool}: {step.outcome}, {step.duration * 1000:.1f} ms, call {step.call_id}")
+        took = f"{step.outcome}, {step.duration * 1000:.1f} ms"
+        show(f"  {shown_line(step.tool or '')}: {took}, call {shown_line(step.call_id or '')}")
     text = step.body.get("text")
     if text:
         show("\n".join(f"  {line}" for line in run.text(text).splitlines()))
     for call in step.body.get("calls", ()):
-        show(f"  calls {call[1]} {call[2]}")
+        show(f"  calls {shown_line(call[1])} {shown_line(_as_text(call[2]))}")
     for name, (old, new) in changed.slices.items():
-        show(f"  state {name}: {len(old)} -> {len(new)} items")
+        show(f"  state {shown_line(name)}: {len(old)} -> {len(new)} items")
     for what, paths in (("added", changed.files.added), ("changed", changed.files.changed),
                         ("removed", changed.files.removed)):  # fmt: skip
         for path in paths:
-            show(f"  {what} {path}")
+            show(f"  {what} {shown_line(path)}")
+
+
+def _as_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def _step_json(step: Step) -> dict[str, Any]:

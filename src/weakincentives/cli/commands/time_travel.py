@@ -6,14 +6,15 @@ import argparse
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher, unified_diff
+from difflib import SequenceMatcher
 from typing import Any
 
 from ...runtime.record import FileStep, RecordedRun
 from ...runtime.record.files import last_nodes, node_of
 from ...runtime.record.sql import SqlRunStore
-from ..output import show, show_json, shown_line
-from ..run_stores import existing_store
+from ...testing.divergences import diff_lines
+from ..output import UsageError, show, show_json, shown_line
+from ..run_stores import existing_run, existing_store
 
 _MAX_ITEMS = 20
 _MAX_ITEM = 200
@@ -22,8 +23,8 @@ _MAX_DIFF_LINES = 200
 
 def run_diff(arguments: argparse.Namespace) -> int:
     """Print what slices and files hold after one step and not after the other."""
-    with existing_store(arguments.store, arguments.seal) as store:
-        run = store.open(arguments.run_id)
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
+        run = existing_run(store, arguments.store, arguments.run_id, arguments.before, arguments.after)
         if arguments.json:
             show_json(_diff_json(run, arguments.before, arguments.after), indent=2)
         else:
@@ -35,7 +36,9 @@ def run_diff(arguments: argparse.Namespace) -> int:
 def run_fork(arguments: argparse.Namespace) -> int:
     """Make the run and print its name."""
     with existing_store(arguments.store, arguments.seal) as store:
-        store.open(arguments.run_id).step(arguments.step)
+        existing_run(store, arguments.store, arguments.run_id, arguments.step)
+        if arguments.new_id is not None and store.info(arguments.new_id) is not None:
+            raise UsageError(f"there is a run {arguments.new_id!r} already; choose another name with --as")
         new_id = store.fork(arguments.run_id, at=arguments.step, new_id=arguments.new_id)
         if arguments.json:
             show_json({"run_id": new_id, "parent": arguments.run_id, "forked_at": arguments.step})
@@ -68,17 +71,23 @@ def _diff_lines(store: SqlRunStore, run: RecordedRun, before: int, after: int) -
         yield from lines[:_MAX_ITEMS]
         if len(lines) > _MAX_ITEMS:
             yield f"  ... {len(lines) - _MAX_ITEMS} more; all of them: --json"
-    steps = store.files(run.info.run_id)
+    steps: dict[str, list[FileStep]] = {}
+    for step in store.files(run.info.run_id):
+        steps.setdefault(step.path, []).append(step)
     for what, paths in (("added", found.files.added), ("changed", found.files.changed),
                         ("removed", found.files.removed)):  # fmt: skip
         for path in paths:
             yield f"{what} {shown_line(path)}"
-            yield from _file_lines(store, [step for step in steps if step.path == path], before, after)
+            yield from _file_lines(store, steps[path], before, after)
 
 
 def _item_lines(old: Sequence[Any], new: Sequence[Any]) -> Iterator[str]:
     """The items that are gone and those that are new, in their order."""
     before, after = ([json.dumps(item, ensure_ascii=False) for item in items] for items in (old, new))
+    # Most slices only grow. What is the same at the beginning is left out: the time that the rest takes is quadratic.
+    same = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+    same = min(len(before), len(after)) if same is None else same
+    before, after = before[same:], after[same:]
     for tag, first, last, begin, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag != "equal":
             yield from (f"  - {_short(item)}" for item in before[first:last])
@@ -96,7 +105,7 @@ def _file_lines(store: SqlRunStore, steps: Sequence[FileStep], before: int, afte
     if isinstance(old, bytes) or isinstance(new, bytes):
         yield f"  {len(old)} -> {len(new)} bytes"
         return
-    lines = [*unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1)][2:]
+    lines = diff_lines(old, new, context=1)
     yield from (f"  {line}" for line in lines[:_MAX_DIFF_LINES])
     if len(lines) > _MAX_DIFF_LINES:
         yield f"  ... {len(lines) - _MAX_DIFF_LINES} more lines"

@@ -29,7 +29,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Read everything that is in the store; the exit code is 1 when something is wrong."""
-    with existing_store(arguments.store, arguments.seal) as store:
+    with existing_store(arguments.store, arguments.seal, reads=True) as store:
         problems = store.verify()
         runs = len(store.infos())
     if arguments.json:

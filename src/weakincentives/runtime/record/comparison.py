@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, final
 
+from ...masking import leaving, visible_line
 from .reading import RecordedRun
 from .rows import Step
+from .secret_arguments import SecretArguments
 
 
 @final
@@ -17,7 +19,8 @@ from .rows import Step
 class ComparedCall:
     """A call of one run and the same call of the other; None where the other made none like it.
 
-    `is_same` says that both made it, and that it ended the same and had the same answer.
+    `is_same` says that both made it, and that it ended the same and had the same answer. Secret fields are masked in
+    `arguments`, which is JSON text.
     """
 
     tool: str
@@ -55,8 +58,7 @@ def compare(first: RecordedRun, second: RecordedRun) -> RunComparison:
     Either may be under way; a call that had not ended is not in it. `RecordError` when a store cannot be read.
     """
     ours, theirs = _calls(first), _calls(second)
-    matcher = SequenceMatcher(None, [key for key, _ in ours], [key for key, _ in theirs], autojunk=False)
-    calls = tuple(_aligned(matcher.get_opcodes(), ours, theirs, first, second))
+    calls = tuple(_aligned(_opcodes([key for key, _ in ours], [key for key, _ in theirs]), ours, theirs, first, second))
     parted = next((call for call in calls if not call.is_same), None)
     return RunComparison(calls, parted, _answer(first) == _answer(second))
 
@@ -84,6 +86,19 @@ def _canonical(arguments: Any) -> str:
     return json.dumps(data, sort_keys=True, ensure_ascii=False)
 
 
+def _opcodes(ours: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[str, int, int, int, int]]:
+    """How to get from one to the other, as `SequenceMatcher` says it.
+
+    What both begin with is left to no matcher: for calls that are alike, such as polls, its time is quadratic.
+    """
+    same = 0
+    while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+        same += 1
+    rest = SequenceMatcher(None, ours[same:], theirs[same:], autojunk=False).get_opcodes()
+    later = [(kind, i + same, j + same, k + same, m + same) for kind, i, j, k, m in rest]
+    return [("equal", 0, same, 0, same), *later]
+
+
 def _aligned(
     opcodes: Sequence[tuple[str, int, int, int, int]],
     ours: Sequence[tuple[Key, Step]],
@@ -91,16 +106,17 @@ def _aligned(
     first: RecordedRun,
     second: RecordedRun,
 ) -> Iterator[ComparedCall]:
+    ours_secret, theirs_secret = SecretArguments(first), SecretArguments(second)
     for kind, start, end, other_start, other_end in opcodes:
         if kind == "equal":
             for (key, one), (_, other) in zip(ours[start:end], theirs[other_start:other_end], strict=True):
                 same = one.outcome == other.outcome and _reply(first, one) == _reply(second, other)
-                yield ComparedCall(*key, one, other, same)
+                yield ComparedCall(key[0], ours_secret.arguments(*key), one, other, same)
         else:
             for key, one in ours[start:end]:
-                yield ComparedCall(*key, one, None, False)
+                yield ComparedCall(key[0], ours_secret.arguments(*key), one, None, False)
             for key, other in theirs[other_start:other_end]:
-                yield ComparedCall(*key, None, other, False)
+                yield ComparedCall(key[0], theirs_secret.arguments(*key), None, other, False)
 
 
 def _reply(run: RecordedRun, step: Step) -> str:
@@ -119,7 +135,7 @@ def _line(call: ComparedCall) -> str:
     mark = " " if call.is_same else "-" if call.second is None else "+" if call.first is None else "!"
     outcomes = [step.outcome or "" for step in (call.first, call.second) if step is not None]
     ended = " -> ".join(dict.fromkeys(outcomes))
-    return f"{mark} {call.tool} {call.arguments}: {ended}"
+    return visible_line(leaving(f"{mark} {call.tool} {call.arguments}: {ended}"))
 
 
 __all__ = ["ComparedCall", "RunComparison", "compare"]

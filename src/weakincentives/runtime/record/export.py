@@ -8,19 +8,22 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast, final
 
 from ...errors import RecordError
 from ...masking import masked_data, redact
+from ...private_files import ensure_private
 from ...prompt.tool import Tool
 from ...serde.secret_fields import has_secrets, without_secrets
 from .protocol import RunStore
+from .reading import RecordedRun
 from .rows import FileStep, NewRows, NewRun, RunInfo, Step, digest_of
 from .seals import Seal
+from .secret_arguments import SecretArguments
 from .sqlite import SqliteRunStore
 
 MASKED_TAG = "wink.masked"
@@ -55,11 +58,13 @@ def export_run(
         masked: mask credentials in everything that was said, changed or written, as WINK does wherever text leaves the
             process. A masked argument is what the handlers of a replay get, so such a call may end differently there;
             False writes the run as it is, for places where it is as safe as the store.
-        tools: the tools of the program, whose params say which fields are secret (`SecretStr`); those are masked too.
+        tools: the tools of the program, for older records: newer ones say themselves which params are secret
+            (`SecretStr`), and these are masked too.
         overwrite: replace a file that is there.
         seal: what to seal the file with; it need not be the seal of the store.
 
-    Raises `RecordError` for an unknown run and `FileExistsError` for a file that is there; then nothing was written.
+    Raises `RecordError` for an unknown run and for a file that is the store itself or in use, `FileExistsError` for
+    one that is there; then nothing was written.
     """
     info = store.info(run_id)
     if info is None:
@@ -81,14 +86,45 @@ def write_run(
     target = Path(path)
     if not overwrite and target.exists():
         raise FileExistsError(f"There is a file {target} already; pass overwrite=True to replace it.")
+    _check_replaceable(target, store)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         made = folder / "run.wink"
-        _copy(store, info, made, _Masking(store, tools) if masked else None, seal)
+        _copy(store, info, made, _Masking(store, info, tools) if masked else None, seal)
         _place(made, target, overwrite=overwrite)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return target
+
+
+def _check_replaceable(target: Path, store: RunStore) -> None:
+    """Refuse the store that is exported from, which would be left with one run, and a file that is open."""
+    if isinstance(store, SqliteRunStore) and target.exists() and target.samefile(store.path):
+        raise RecordError(f"{target} is the store that the run is in. Choose another file.")
+    if Path(f"{target}-wal").exists():  # its changes would be taken for those of the new file
+        raise RecordError(f"{target} is open, or was when its process ended. Choose another file.")
+
+
+@contextmanager
+def reading_copy(path: Path, seal: Seal | None = None) -> Generator[SqliteRunStore]:
+    """Open a copy of a file, to read it: opening a store changes its file and makes others beside it.
+
+    `RecordError` when it is not a store, or cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="wink-reading-") as folder:
+        copied = Path(folder) / path.name
+        try:
+            ensure_private(copied)
+            uri = f"{path.resolve().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copied)) as target:
+                source.backup(target)
+            store = SqliteRunStore(copied, seal=seal)
+        except sqlite3.Error as error:
+            raise RecordError(f"{path} cannot be read: {error}.") from error
+        except RecordError as error:
+            raise type(error)(str(error).replace(str(copied), str(path))) from None
+        with store:
+            yield store
 
 
 def _copy(store: RunStore, info: RunInfo, made: Path, masking: _Masking | None, seal: Seal | None) -> None:
@@ -147,13 +183,12 @@ def _place(made: Path, target: Path, *, overwrite: bool) -> None:
 class _Masking:
     """Rows as they may leave: texts masked, and the names of blobs that hold other content then."""
 
-    def __init__(self, store: RunStore, tools: Iterable[Tool[Any, Any]]) -> None:
+    def __init__(self, store: RunStore, info: RunInfo, tools: Iterable[Tool[Any, Any]]) -> None:
         self._store = store
-        self._params: dict[str, Any] = {}
+        tools = tuple(tools)
+        self._secrets = SecretArguments(RecordedRun(store, info.run_id), tools)
         self._results: dict[str, Any] = {}
         for tool in tools:
-            if tool.params_type is not None and has_secrets(tool.params_type):
-                self._params[tool.name] = tool.params_type
             if isinstance(tool.result_type, type) and has_secrets(tool.result_type):
                 self._results[tool.name] = tool.result_type
         self._made: dict[str, bytes] = {}
@@ -194,12 +229,12 @@ class _Masking:
 
     def step(self, step: Step) -> Step:
         """A step. Names of classes, ids and the shape of changes are what a reader needs, and stay."""
-        body: dict[str, Any] = dict(step.body)
+        body: dict[str, Any] = dict(self._secrets.masked(step))
         for name in ("text", "full", "message", "schemas"):
             if name in body:
                 body[name] = self._text(body[name])
         if "calls" in body:
-            body["calls"] = [[call_id, name, self._arguments(name, text)] for call_id, name, text in body["calls"]]
+            body["calls"] = [[call_id, name, _arguments(kept)] for call_id, name, kept in body["calls"]]
         for name in ("native", "view"):
             if name in body:
                 body[name] = masked_data(body[name])
@@ -223,11 +258,6 @@ class _Masking:
             return redact(kept)
         return {"blob": self._blob(cast("dict[str, str]", kept)["blob"])} if isinstance(kept, dict) else kept
 
-    def _arguments(self, tool: str, text: Any) -> Any:
-        if tool in self._params:
-            return without_secrets(self._params[tool], text)
-        return _json_text(text) if isinstance(text, str) else masked_data(text)
-
     def _result(self, tool: str, result: Mapping[str, Any]) -> dict[str, Any]:
         made = dict(result)
         if "message" in made:
@@ -243,6 +273,10 @@ class _Masking:
 def _unmasked(store: RunStore) -> Blobs:
     """The content that rows refer to, as it is."""
     return lambda steps, files: {name: store.blob(name) for name in _blobs_of(steps, files)}
+
+
+def _arguments(kept: Any) -> Any:
+    return _json_text(kept) if isinstance(kept, str) else masked_data(kept)
 
 
 def _json_text(text: str) -> str:
@@ -296,4 +330,4 @@ def _blobs_of(steps: Iterable[Step], files: Iterable[FileStep]) -> set[str]:
     return found
 
 
-__all__ = ["MASKED_TAG", "export_run", "write_run"]
+__all__ = ["MASKED_TAG", "export_run", "reading_copy", "write_run"]

@@ -210,7 +210,7 @@ class SqlRunStore(ABC):
         values = {"run_id": run_id, "new_id": new_id, "at": at, "owner": self._owner(), "fresh": fresh}
         columns = "loop, request, request_digest, tags"
 
-        def run(transaction: SqlTransaction) -> bool:
+        def run(transaction: SqlTransaction) -> None:
             # Held until the fork is there: a run that is removed meanwhile would take content with it.
             if not transaction.rows("SELECT 1 FROM wink_runs WHERE run_id = :run_id{for_update}", **values):
                 raise RecordError(f"There is no run {run_id!r} in this store.")
@@ -220,15 +220,15 @@ class SqlRunStore(ABC):
                 f"COALESCE(CAST(:fresh AS TEXT), lineage), 'running', :owner, 1, {{now}}, {{now}}, {columns} "
                 "FROM wink_runs WHERE run_id = :run_id ON CONFLICT (run_id) DO NOTHING", **values
             )  # fmt: skip
+            if not made:  # before the rows: those that the other run does not have would become its own
+                raise RecordError(f"There is a run {new_id!r} already.")
             for table, names in RUN_ROWS:
                 transaction.change(
                     f"INSERT INTO {table} (run_id, {names}) SELECT :new_id, {names} FROM {table} "
-                    f"WHERE run_id = :run_id AND seq <= :at ON CONFLICT DO NOTHING", **values
+                    "WHERE run_id = :run_id AND seq <= :at", **values
                 )  # fmt: skip
-            return made > 0
 
-        if not self._write(run):
-            raise RecordError(f"There is a run {new_id!r} already.")
+        self._write(run)
         return new_id
 
     # Upkeep.

@@ -28,6 +28,10 @@ _MEGABYTE = 1024 * 1024
 """Content of more bytes is in a file of its own."""
 
 
+class NotARunStoreError(RecordError):
+    """The file exists, and is not a store of runs."""
+
+
 @final
 class SqliteRunStore(SqlRunStore):
     """A `RunStore` in a file, shared by the threads and processes of one machine. Usable as a context manager.
@@ -159,7 +163,8 @@ def _create_tables(transaction: SqlTransaction, seal: str) -> str:
 
 
 _RUNS_FILE = FileUse(
-    "run store", "a run store", "whole conversations", "its runs are lost", "PostgresRunStore", RecordError, RecordError
-)
+    "run store", "a run store", "whole conversations", "its runs are lost", "PostgresRunStore",
+    RecordError, NotARunStoreError,
+)  # fmt: skip
 
-__all__ = ["SqliteRunStore"]
+__all__ = ["NotARunStoreError", "SqliteRunStore"]
