@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from time import process_time
 
 from benchmarks.harness import Row, interleave, ratio
 from weakincentives.prompt import ToolInvoked, ToolResult
@@ -102,6 +104,29 @@ def _called(size: int) -> Session:
     return session
 
 
+def _collecting() -> float:
+    """Milliseconds of a full collection, the quickest of five."""
+    spent: list[float] = []
+    for _ in range(5):
+        start = process_time()
+        gc.collect()
+        spent.append(process_time() - start)
+    return min(spent) * 1e3
+
+
+def _garbage_collection() -> Row:
+    """What a long log adds to each full collection, and how much of that are the users' own params and values."""
+    nothing = _collecting()
+    session = _called(LARGE)
+    logged = _collecting() - nothing
+    events = session[ToolInvoked].all()
+    own = [(event.params, None if event.result is None else event.result.value) for event in events]
+    del events, session
+    note = f"CPU; the params and values alone {_collecting() - nothing:.0f} ms"
+    del own
+    return Row(f"session: a full gc.collect() with {LARGE:,} calls in the log", logged, 50, "ms", note)
+
+
 def run() -> Iterator[Row]:
     sizes = f"{LARGE:,} items against {SMALL}"
     yield ratio("session: dispatch with append", _appending(LARGE), _appending(SMALL), 1.2, note=f"{sizes}, 64 events")
@@ -129,3 +154,4 @@ def run() -> Iterator[Row]:
         4,
         note=EVENTS,
     )
+    yield _garbage_collection()

@@ -6,6 +6,7 @@ Each scenario runs a number of times, then three times as often: the difference 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import json
@@ -36,6 +37,10 @@ from weakincentives.prompt import (
 )
 from weakincentives.runtime import EffectLedger
 from weakincentives.testing import ScriptedAdapter, call, say
+
+from . import bench_engine
+from .bench_loop import Orders
+from .bench_serde import Order
 
 Scenario = tuple[str, Callable[[int], object], int]
 """Its name, one round of it (numbered), and how many rounds are counted."""
@@ -160,12 +165,39 @@ def evaluation() -> Callable[[int], object]:
     return lambda _: ScriptedAdapter(*script, say("done")).evaluate(prompt, Session())
 
 
+def awaiting(handler: Handler, loop: asyncio.AbstractEventLoop, **options: Any) -> Callable[[int], object]:
+    """Ten calls in async code, so that starting the event loop counts for little."""
+    run = executor(MarkdownSection(title="T", template="x", tools=[tool(handler)]), **options)
+    loop.run_until_complete(run.__aenter__())
+
+    async def ten(first: int) -> None:
+        for n in range(first, first + 10):
+            await run.aexecute(ToolCall(f"call{next(_ids)}", "find", TEXTS[n % 1000]))
+
+    return lambda n: loop.run_until_complete(ten(n))
+
+
+def batch(handler: Handler, requests: int = 8) -> Callable[[int], object]:
+    """Requests that make one call each, all at once."""
+    order = Tool[Order, str](name="order", description="Order.", handler=handler, max_repeats=None)
+    section = MarkdownSection(title="Orders", template="Take orders.", tools=[order])
+    template = PromptTemplate[str](ns="bench", key="requests", sections=[section])
+
+    def one(_: int) -> None:
+        results = Orders(requests, template).run(range(requests), concurrency=requests, progress=False)
+        assert all(result.ok for result in results)
+
+    return one
+
+
 def scenarios() -> Iterator[Scenario]:
     fresh = itertools.count(1000)
+    loop = asyncio.new_event_loop()
+    later = timedelta(hours=5)
     yield "floor", lambda n: by_hand(TEXTS[n % 1000]), 200
     yield "a plain call", calling(find), 200
     yield "the same with files in memory", calling(find, files=InMemoryFilesystem()), 100
-    yield "the same with a deadline", calling(find, deadline=timedelta(hours=5)), 30
+    yield "the same with a deadline", calling(find, deadline=later), 30
     yield "an async handler in synchronous code", calling(find_async), 60
     yield "a failed call", calling(fail), 100
     yield "a refused call", calling(find, policies=(Never(),)), 100
@@ -186,6 +218,12 @@ def scenarios() -> Iterator[Scenario]:
     folder = tempfile.mkdtemp()
     yield "a failed call that wrote a file on disk", calling(write_and_fail, files=HostFilesystem(folder)), 20
     yield "an evaluation of 10 calls", evaluation(), 10
+    yield "10 calls of an async handler in async code", awaiting(find_async, loop), 8
+    yield "the same with a deadline, async", awaiting(find_async, loop, deadline=later), 8
+    yield "10 calls of a synchronous handler in async code", awaiting(find, loop), 8
+    yield "the same with a deadline, synchronous", awaiting(find, loop, deadline=later), 8
+    yield "8 requests of one call at once, async handler", batch(bench_engine.async_handler), 4
+    yield "8 requests of one call at once, synchronous handler", batch(bench_engine.handler), 4
 
 
 def count_begins() -> None:

@@ -23,10 +23,10 @@ class TokenUsage:
     reasoning: int = 0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            count = getattr(self, item.name)
+        for name in self.__slots__:
+            count = getattr(self, name)
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise ValueError(f"TokenUsage {item.name} must be an integer of 0 or more, got {count!r}.")
+                raise ValueError(f"TokenUsage {name} must be an integer of 0 or more, got {count!r}.")
 
     @property
     def total(self) -> int:

@@ -14,9 +14,10 @@ from pydantic import Field
 from tests.adapters.loopback import LoopbackServer
 from tests.adapters.wires import connected
 
+from weakincentives.adapters.chat_format import chat_arguments
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.adapters.strict import strict_schema, without_nulls
-from weakincentives.loop.request import tool_spec
+from weakincentives.loop.request import ModelRequest, tool_spec
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolExample, ToolResult
 from weakincentives.serde import dump, dump_json, parse, schema
 from weakincentives.session import Session
@@ -232,3 +233,15 @@ def test_an_example_without_a_json_form_is_shown_as_text() -> None:
     example = ToolExample(description="Odd", input=Item("x"), output=Odd(object()))
     tool = Tool[Item, Odd](name="odd", description="Odd.", handler=odd, examples=[example])
     assert "an odd thing" in tool_spec(tool).text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_library_that_rewrites_a_schema_in_place_changes_no_other_request(strict: bool) -> None:
+    """A tool is described once for all requests, and LiteLLM rewrites schemas for some providers."""
+    tool = Tool[Order, None](name="order", description="Order.")
+    request = ModelRequest((), (tool_spec(tool),))
+    assert tool_spec(tool) is request.tools[0]
+    (sent,) = chat_arguments(request, strict=strict, native_output=False)["tools"]
+    sent["function"]["parameters"]["properties"]["who"].clear()
+    sent["function"]["parameters"].pop("type")
+    assert tool_spec(tool).schema == tool.schema() == schema(Order)

@@ -7,6 +7,7 @@ from typing import Any, final
 
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
+from ..serde.schema import copied
 from .sdk_adapter import openai_usage
 from .strict import strict_schema, without_nulls
 
@@ -51,7 +52,8 @@ def _message(message: Message) -> dict[str, Any]:
 
 def _tool(spec: ToolSpec, *, strict: bool) -> dict[str, Any]:
     projected = strict_schema(spec.schema) if strict else None
-    function: dict[str, Any] = {"name": spec.name, "description": spec.text, "parameters": projected or spec.schema}
+    schema = projected or copied(spec.schema)  # LiteLLM rewrites it in place for some providers
+    function: dict[str, Any] = {"name": spec.name, "description": spec.text, "parameters": schema}
     if projected is not None:
         function["strict"] = True
     return {"type": "function", "function": function}

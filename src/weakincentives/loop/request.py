@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from ..budget import TokenUsage
 from ..clock import checked_seconds
 from ..errors import SchemaError
+from ..interrupts import WeakTable
 from ..prompt.tool import Tool
 from ..results import render_value
 from ..runtime.messages import CallMessage, Message
@@ -53,13 +54,21 @@ class ToolSpec(NamedTuple):
         return "\n\n".join(parts)
 
 
+_specs: WeakTable[Tool[Any, Any], ToolSpec] = WeakTable()
+
+
 def tool_spec(tool: Tool[Any, Any]) -> ToolSpec:
-    """Everything a provider can be told about the tool."""
-    examples = tuple(
-        {"description": item.description, "input": _plain(item.input), "output": _output(item.output)}
-        for item in tool.examples
-    )
-    return ToolSpec(tool.name, tool.description, tool.schema(), examples, tool.annotations.read_only, tool.guidance)
+    """Everything a provider can be told about the tool; made once for each tool, not for each request."""
+    spec = _specs.get(tool)
+    if spec is None:
+        examples = tuple(
+            {"description": item.description, "input": _plain(item.input), "output": _output(item.output)}
+            for item in tool.examples
+        )
+        read_only = tool.annotations.read_only
+        spec = ToolSpec(tool.name, tool.description, tool.schema(), examples, read_only, tool.guidance)
+        _specs.put(tool, spec)
+    return spec
 
 
 def _plain(params: object) -> Any:

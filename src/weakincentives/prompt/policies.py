@@ -205,18 +205,17 @@ class RateLimitPolicy(Policy):
         """Refuse a call when the last minute has had as many as may be."""
         del params
         session = context.session
+
+        def oldest_when_full(times: dict[str, deque[float]]) -> float | None:
+            recent = times.get(tool_name)
+            return None if recent is None or len(recent) < self.max_calls_per_minute else min(recent)
+
+        oldest = self._index.ask(session, oldest_when_full)
+        if oldest is None:
+            return None
         clock: Clock = self._clock or getattr(session, "clock", SYSTEM_CLOCK)
         now = clock.time()
-
-        def oldest_in_full_minute(times: dict[str, deque[float]]) -> float | None:
-            recent = times.get(tool_name)
-            if recent is None or len(recent) < self.max_calls_per_minute:
-                return None
-            oldest = min(recent)
-            return oldest if oldest > now - _MINUTE else None
-
-        oldest = self._index.ask(session, oldest_in_full_minute)
-        if oldest is None:
+        if oldest <= now - _MINUTE:
             return None
         wait = max(1, ceil(min(oldest + _MINUTE - now, _MINUTE)))
         return (

@@ -68,7 +68,7 @@ async def _within_limits(admitted: Admitted, context: CallContext, run: Run, wai
     limits = HandlerLimits(tool.timeout, run.deadline)
     if run.deadline is not None and run.deadline.expired:  # while it waited for other calls
         return too_late(tool.name)
-    outcome = limits.outcome()
+    outcome: Outcome = "deadline" if tool.timeout is None else limits.outcome()
     try:
         if run.has_eager_tools:
             context.scope().__enter__()

@@ -133,6 +133,9 @@ class ExecutorOptions:
 
     def started(self) -> StartedOptions:
         """What holds for a run that begins now."""
+        return self._started()
+
+    def _started(self, **more: Any) -> StartedOptions:
         tracker = counted_in(self.budget, self.budget_tracker)
         return StartedOptions(
             deadline=earliest((_begun(self.deadline), None if tracker is None else tracker.deadline)),
@@ -141,6 +144,7 @@ class ExecutorOptions:
             heartbeat=self.heartbeat,
             run_context=self.run_context,
             hide_errors=bool(self.hide_errors),
+            **more,
         )
 
 
@@ -174,8 +178,7 @@ class RunOptions(ExecutorOptions):
 
     def started(self) -> StartedOptions:
         """What holds for a run that begins now."""
-        started = ExecutorOptions.started(self)  # zero-argument super() fails in slotted dataclasses on Python 3.11
-        return started.replace(on_event=self.on_event, history=History.of(self.history))
+        return self._started(on_event=self.on_event, history=History.of(self.history))
 
 
 @final
@@ -218,7 +221,7 @@ def options_from(
 
     `others` are the keywords of the function that are not options.
     """
-    known = [field.name for field in fields(options_type)]
+    known = options_type.__dataclass_fields__
     for name in keywords:
         if name not in known:
             names = ", ".join((*others, *known))

@@ -48,10 +48,12 @@ class LogReader(Generic[T]):
         if logged is not self._logged:
             return self._more_of_slice(core)
         fresh: list[Any] = logged.fresh[self._seen :]  # what another thread adds after this is left for the next time
-        self._seen += len(fresh)
-        events: list[T] = fresh
-        if len(fresh) != 1 or type(fresh[0]) is not self._type:  # it is one, as a rule
-            events = [event for event in fresh if type(event) is self._type]
+        count = len(fresh)
+        self._seen += count
+        if count == 1 and type(fresh[0]) is self._type:  # as a rule
+            self._count += 1
+            return fresh
+        events: list[T] = [event for event in fresh if type(event) is self._type]
         self._count += len(events)
         return events
 
