@@ -8,7 +8,16 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Protocol, TextIO, cast, final
 
-from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..adapters import (
+    CallFinished,
+    CallStarted,
+    ProgressEvent,
+    ReasoningDelta,
+    Retrying,
+    SectionsOpened,
+    TextDelta,
+    TurnStarted,
+)
 from ..budget import TokenUsage
 from ..masking import leaving_data, writable
 from ..prompt.changes import Changes
@@ -209,6 +218,8 @@ class PlainTrace:
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
+        if isinstance(event, ReasoningDelta):  # the trace shows what is done and said
+            return
         if not isinstance(event, TextDelta):
             self._said()
         match event:
@@ -271,11 +282,13 @@ class JsonTrace:
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
+        if isinstance(event, ReasoningDelta):
+            return
         if isinstance(event, TextDelta):
             self._said(event.text)
             return
         self._said("", whole=True)
-        fields: dict[str, Any] = event._asdict()
+        fields: dict[str, Any] = {name: getattr(event, name) for name in type(event).__match_args__}
         if isinstance(event, CallFinished):
             files = event.changes.files
             fields["changes"] = {
