@@ -56,9 +56,10 @@ HOMES: Mapping[str, str] = {
         "compare export_run"
     ),
     "adapters": (
-        "Adapter AnswerMessage CallFinished CallMessage CallStarted History ModelMessage ModelRequest ModelTurn "
-        "OpenCall ProgressEvent PromptResponse RequestFailed Retrying SectionsOpened StopReason TextDelta Throttle "
-        "ToolExecutionContext ToolExecutor ToolSpec TurnAdapter TurnStarted UserMessage history_of"
+        "Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Finished History ModelMessage "
+        "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Retrying RunStarted "
+        "SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext ToolExecutor "
+        "ToolSpec TurnAdapter TurnStarted UserMessage history_of sse"
     ),
     "contrib.tools": (
         "AstevalConfig AstevalSection DigestConfig HostMount Plan PlanStep PlanningConfig PlanningStrategy "
@@ -85,7 +86,7 @@ SINGLE_HOMES: Mapping[str, str] = {
 }
 """Public classes that are imported from a module of their own, since it needs an extra."""
 
-MOST_NAMES = 221
+MOST_NAMES = 228
 """A ratchet: fewer is better. Lower it when names go."""
 
 MOST_WITH_SEVERAL_PATHS = 79

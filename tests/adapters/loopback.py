@@ -262,6 +262,7 @@ class ChatWire(Wire):
             return chunk([{"index": 0, "delta": content, "finish_reason": finish}])
 
         yield delta({"role": "assistant", "content": ""})
+        yield delta({"reasoning_content": "Hm."})  # as servers of open models send it
         for piece in pieces(said.text):
             yield delta({"content": piece})
         for index, (call_id, name, arguments) in enumerate(said.calls):
@@ -313,6 +314,8 @@ class ResponsesWire(Wire):
 
         whole = self.whole(said)
         yield event("response.created", response={**whole, "output": [], "status": "in_progress", "usage": None})
+        thought: dict[str, Any] = {"item_id": "rs_1", "output_index": 0, "summary_index": 0}
+        yield event("response.reasoning_summary_text.delta", delta="Hm.", **thought)
         for piece in pieces(said.text):
             where: dict[str, Any] = {"item_id": "msg_1", "output_index": 1, "content_index": 0, "logprobs": []}
             yield event("response.output_text.delta", delta=piece, **where)

@@ -16,7 +16,7 @@ import pytest
 from tests.adapters.loopback import Drop, LoopbackServer, Slow, Status
 from tests.adapters.wires import CONNECTORS, connected
 
-from weakincentives.adapters import Throttle
+from weakincentives.adapters import ReasoningDelta, TextDelta, Throttle
 from weakincentives.adapters.anthropic import AnthropicAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
@@ -317,3 +317,20 @@ def test_guidance_follows_the_description(wire: str) -> None:
     (sent,) = server.received[0].body["tools"]
     text = sent.get("function", sent)["description"]
     assert text == 'Double a number.\n\nNever call it for 0.\n\nExamples:\n- Once: {"params": 1} -> 2'
+
+
+@every_wire
+def test_reasoning_is_streamed_beside_the_text(wire: str) -> None:
+    """Where a provider sends it; it is no part of the answer."""
+    shop = Workshop()
+
+    async def read(adapter: Any) -> list[Any]:
+        async with adapter, adapter.stream(shop.prompt, shop.session) as events:
+            return [event async for event in events]
+
+    with connected(wire, say("Tea is at four.")) as (adapter, _):
+        events = asyncio.run(read(adapter))
+    thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    said = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert (thought, said) == ("Hm.", "Tea is at four.")
+    assert events[-1].response.text == "Tea is at four."

@@ -40,6 +40,20 @@ def test_run_takes_templates_and_typed_output(capsys: pytest.CaptureFixture[str]
     assert json.loads(out) == {"verdict": "fine"}
 
 
+def test_run_prints_its_events(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--events` writes the events of a stream to stdout, one object a line, the answer last, and nothing else."""
+    code, out, err = wink(capsys, "run", f"{AGENTS}:greeter", "--model", "scripted", "--request", ADA, "--events")
+    assert (code, err) == (0, "")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[0]["event"] == "turn_started"
+    assert events[-1]["event"] == "finished"
+    said = [event["text"] for event in events if event["event"] == "text_delta" and event["turn"] == events[-1]["turn"]]
+    assert "".join(said) == events[-1]["text"]
+    with pytest.raises(SystemExit, match="2"):
+        wink(capsys, "run", f"{AGENTS}:greeter", "--model", "scripted", "--events", "--json")
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_run_traces_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` writes one object a line."""
     code, _, err = wink(capsys, "run", f"{AGENTS}:greeter", "--model", "scripted", "--request", ADA, "--json")

@@ -20,13 +20,16 @@ from ..loop.adapter import Adapter, TurnAdapter
 from ..loop.adapter import ProviderAdapter as ProviderAdapter
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
 from ..loop.response import OpenCall, PromptResponse, history_of
+from ..loop.stream import EventStream, Finished, StreamEvent, SyncEventStream, sse
 from ..runtime.executor import ToolExecutionContext, ToolExecutor
 from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
 from ..runtime.progress import (
     CallFinished,
     CallStarted,
     ProgressEvent,
+    ReasoningDelta,
     Retrying,
+    RunStarted,
     SectionsOpened,
     TextDelta,
     TurnStarted,
@@ -40,6 +43,8 @@ __all__ = [
     "CallMessage",
     "CallStarted",
     "DeadlineExceededError",
+    "EventStream",
+    "Finished",
     "History",
     "ModelMessage",
     "ModelRequest",
@@ -50,14 +55,18 @@ __all__ = [
     "PromptEvaluationError",
     "PromptRenderError",
     "PromptResponse",
+    "ReasoningDelta",
     "RecordError",
     "RequestFailed",
     "Retrying",
     "RollbackError",
     "RunFormatError",
+    "RunStarted",
     "SectionsOpened",
     "SessionError",
     "StopReason",
+    "StreamEvent",
+    "SyncEventStream",
     "TextDelta",
     "Throttle",
     "ToolExecutionContext",
@@ -68,4 +77,5 @@ __all__ = [
     "UserMessage",
     "VisibilityExpansionRequired",
     "history_of",
+    "sse",
 ]

@@ -153,6 +153,8 @@ class MessagesStream:
             block["_json"] += delta.partial_json
         elif delta.type == "thinking_delta":
             block["thinking"] = block.get("thinking", "") + delta.thinking
+            if self._request.on_reasoning is not None:
+                self._request.on_reasoning(delta.thinking)
         elif delta.type == "signature_delta":
             block["signature"] = delta.signature
 

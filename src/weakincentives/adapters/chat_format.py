@@ -118,6 +118,10 @@ class ChatStream:
             self._text.append(delta.content)
             if self._request.on_text is not None:
                 self._request.on_text(delta.content)
+        # Not part of the protocol, but what servers of open models send.
+        reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        if isinstance(reasoning, str) and self._request.on_reasoning is not None:
+            self._request.on_reasoning(reasoning)
         if getattr(delta, "refusal", None):
             self._refusal.append(delta.refusal)
         for piece in delta.tool_calls or ():

@@ -109,6 +109,9 @@ def _failed(error: Any) -> RequestFailed:
     return RequestFailed(kinds.get(code, "refused"), f"{code}: {text}" if code else text)
 
 
+_REASONING = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+
+
 @final
 class ResponsesStream:
     """Passes text on and keeps the response that the last event carries."""
@@ -121,6 +124,8 @@ class ResponsesStream:
         """Take the next event."""
         if event.type == "response.output_text.delta" and self._request.on_text is not None:
             self._request.on_text(event.delta)
+        elif event.type in _REASONING and self._request.on_reasoning is not None:
+            self._request.on_reasoning(event.delta)
         elif event.type in {"response.completed", "response.incomplete", "response.failed"}:
             self._response = event.response
         elif event.type == "error":

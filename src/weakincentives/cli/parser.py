@@ -220,8 +220,7 @@ def _resume(commands: _Subcommands) -> None:
     )
     parser.add_argument("--retry", action="store_true", help="go on with a run that failed")
     add_model_arguments(parser)
-    parser.add_argument("--plain", action="store_true", help="a trace without colours")
-    parser.add_argument("--json", action="store_true", help="a trace of one JSON object per line")
+    _add_trace(parser)
     _add_verbose(parser)
     parser.set_defaults(run=_command("run", "run_resume"))
 
@@ -238,8 +237,7 @@ def _run(commands: _Subcommands) -> None:
         "--run-id", metavar="RUN", help="with --record: the run's name; one that was interrupted goes on"
     )
     parser.add_argument("--dry-run", action="store_true", help="show what the model would read; no model is asked")
-    parser.add_argument("--plain", action="store_true", help="a trace without colours")
-    parser.add_argument("--json", action="store_true", help="a trace of one JSON object per line")
+    _add_trace(parser)
     _add_verbose(parser)
     parser.set_defaults(run=_command("run"))
 
@@ -312,6 +310,13 @@ def _tools(commands: _Subcommands) -> None:
 def _version(commands: _Subcommands) -> None:
     parser = commands.add_parser("version", help="print the version of WINK and of Python")
     parser.set_defaults(run=_command("version"))
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--plain", action="store_true", help="a trace without colours")
+    ways.add_argument("--json", action="store_true", help="a trace of one JSON object per line")
+    ways.add_argument("--events", action="store_true", help="the events, one JSON object per line, and nothing else")
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,16 @@ import os
 from collections.abc import Iterable
 from typing import Literal, TextIO, final
 
-from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..adapters import (
+    CallFinished,
+    CallStarted,
+    ProgressEvent,
+    ReasoningDelta,
+    Retrying,
+    SectionsOpened,
+    TextDelta,
+    TurnStarted,
+)
 from ..budget import TokenUsage
 from ..masking import writable
 from .output import shown, shown_line
@@ -75,6 +84,8 @@ class RichTrace:
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
+        if isinstance(event, ReasoningDelta):  # the trace shows what is done and said
+            return
         if not isinstance(event, TextDelta):
             self._said()
         match event:

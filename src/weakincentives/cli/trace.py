@@ -6,12 +6,26 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
+from time import time
 from typing import Any, Literal, NamedTuple, Protocol, TextIO, cast, final
 
-from ..adapters import CallFinished, CallStarted, ProgressEvent, Retrying, SectionsOpened, TextDelta, TurnStarted
+from ..adapters import (
+    CallFinished,
+    CallStarted,
+    Finished,
+    ProgressEvent,
+    PromptResponse,
+    ReasoningDelta,
+    Retrying,
+    SectionsOpened,
+    TextDelta,
+    TurnStarted,
+)
 from ..budget import TokenUsage
 from ..masking import leaving_data, writable
 from ..prompt.changes import Changes
+from ..runtime.progress import RunEvent
 from .output import json_text, shown, shown_line
 
 Tone = Literal["ok", "refused", "undone", "failed", "said", "note", "dim", "plus", "minus"]
@@ -209,6 +223,8 @@ class PlainTrace:
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
+        if isinstance(event, ReasoningDelta):  # the trace shows what is done and said
+            return
         if not isinstance(event, TextDelta):
             self._said()
         match event:
@@ -258,12 +274,86 @@ class PlainTrace:
 
 
 @final
+class HeldText:
+    """Text that comes in pieces, up to a space: the end is held back, since it may be half of a credential."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def add(self, text: str) -> str:
+        """Take the next piece; what can be masked and shown by now."""
+        self._text += text
+        if len(self._text) < 2 * _KEPT_BACK:
+            return ""
+        end = self._text.rfind("\n", 0, -_KEPT_BACK) + 1 or self._text.rfind(" ", 0, -_KEPT_BACK) + 1
+        said, self._text = self._text[:end], self._text[end:]
+        return said
+
+    def rest(self) -> str:
+        """All that is left."""
+        said, self._text = self._text, ""
+        return said
+
+
+@final
+class EventLines:
+    """The events of a run as they are in a stream, one line of JSON each; their texts are masked."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._pipe = Pipe(stream)
+        self._held = HeldText()
+        self._last: ProgressEvent | None = None
+
+    def event(self, event: ProgressEvent) -> None:
+        """See `Trace`."""
+        if type(event) is not type(self._last):
+            self._say_rest()
+        self._last = event
+        if isinstance(event, TextDelta | ReasoningDelta):
+            self._say(event, self._held.add(event.text))
+        else:
+            self._put(event)
+
+    def finished(self, response: PromptResponse[Any]) -> None:
+        """The run has this answer."""
+        self._say_rest()
+        last = self._last
+        if last is None:  # a run on record that had ended
+            self._put(Finished(response, run_id=response.run_id, at=time()))
+        else:
+            self._put(Finished(response, run_id=last.run_id, step=last.step, turn=last.turn, at=time()))
+
+    def _say_rest(self) -> None:
+        if isinstance(self._last, TextDelta | ReasoningDelta):
+            self._say(self._last, self._held.rest())
+
+    def _say(self, event: TextDelta | ReasoningDelta, text: str) -> None:
+        if text:
+            self._put(replace(event, text=text))
+
+    def _put(self, event: RunEvent) -> None:
+        self._pipe.put_json(event.to_dict())
+
+    def heading(self, title: str, text: str) -> None:
+        """See `Trace`; nothing here, since these lines are events only."""
+
+    def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
+        """See `Trace`; the last event has it."""
+
+    def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
+        """See `Trace`."""
+
+    def closing(self, lines: Iterable[str]) -> None:
+        """See `Trace`."""
+
+
+@final
 class JsonTrace:
     """One JSON object a line."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._pipe = Pipe(stream)
-        self._text = ""
+        self._text = HeldText()
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
@@ -271,11 +361,13 @@ class JsonTrace:
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
-        if isinstance(event, TextDelta):
-            self._said(event.text)
+        if isinstance(event, ReasoningDelta):
             return
-        self._said("", whole=True)
-        fields: dict[str, Any] = event._asdict()
+        if isinstance(event, TextDelta):
+            self._said(self._text.add(event.text))
+            return
+        self._said(self._text.rest())
+        fields: dict[str, Any] = {name: getattr(event, name) for name in type(event).__match_args__}
         if isinstance(event, CallFinished):
             files = event.changes.files
             fields["changes"] = {
@@ -286,7 +378,7 @@ class JsonTrace:
 
     def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
         """See `Trace`."""
-        self._said("", whole=True)
+        self._said(self._text.rest())
         self._put("usage", input=usage.input, output=usage.output, cached=usage.cached, turns=turns, seconds=seconds)
 
     def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
@@ -299,16 +391,9 @@ class JsonTrace:
         """See `Trace`."""
         del lines
 
-    def _said(self, text: str, *, whole: bool = False) -> None:
-        """Text that comes in pieces, up to a space: the end is kept back, since it may be half of a credential."""
-        self._text += text
-        if not whole and len(self._text) < 2 * _KEPT_BACK:
-            return
-        end = len(self._text) if whole else self._text.rfind("\n", 0, -_KEPT_BACK) + 1
-        end = end or self._text.rfind(" ", 0, -_KEPT_BACK) + 1
-        if end:
-            said, self._text = self._text[:end], self._text[end:]
-            self._put("text", text=said)
+    def _said(self, text: str) -> None:
+        if text:
+            self._put("text", text=text)
 
     def _put(self, kind: str, **fields: Any) -> None:
         self._pipe.put_json({"kind": kind, **fields})

@@ -12,15 +12,18 @@ from ..interrupts import Lock
 from ..prompt.prompt import Prompt
 from ..run_context import RunContext
 from ..runtime.call import ToolReply
-from ..runtime.options import RunKeywords, RunOptions, options_from
+from ..runtime.options import RunKeywords, RunOptions, options_from, run_id_of
+from ..runtime.progress import OnEvent
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.runs import RunRecord
 from ..session import Session
 from ..waiting import AWAITING, BLOCKING, drive
+from .background import refuse_in_event_loop
 from .evaluation import Evaluation
 from .request import ModelRequest, ModelTurn, Throttle
 from .response import PromptResponse, by_call, check_open
 from .settings import AdapterSettings
+from .stream import Begin, EventStream, StreamedRun, SyncEventStream, tell_both
 
 OutputT = TypeVar("OutputT")
 
@@ -93,6 +96,27 @@ class Adapter(ABC):
         **options: Unpack[RunKeywords],
     ) -> PromptResponse[OutputT]:
         """Like `evaluate`, for async code. Cancelling it undoes the call that runs and answers all others."""
+
+    def stream(self, prompt: Prompt[OutputT], session: Session, **options: Unpack[RunKeywords]) -> EventStream[OutputT]:
+        """Like `aevaluate`, one event after another: `async with adapter.stream(...) as events:`. See `EventStream`."""
+        return EventStream(self._streamed(prompt, session, self._run_options("stream", options)))
+
+    def stream_sync(
+        self, prompt: Prompt[OutputT], session: Session, **options: Unpack[RunKeywords]
+    ) -> SyncEventStream[OutputT]:
+        """Like `stream`, for synchronous code: `with adapter.stream_sync(...) as events:`. See `SyncEventStream`."""
+        refuse_in_event_loop("stream_sync()", "async with adapter.stream(...)")
+        return SyncEventStream(self._streamed(prompt, session, self._run_options("stream_sync", options)))
+
+    def _streamed(self, prompt: Prompt[OutputT], session: Session, options: RunOptions) -> Begin[OutputT]:
+        def begin(on_event: OnEvent) -> StreamedRun[OutputT]:
+            keywords = options.keywords()
+            keywords["on_event"] = tell_both(on_event, options.on_event)
+            return StreamedRun(
+                session, prompt.name, run_id_of(options), lambda: self.aevaluate(prompt, session, **keywords)
+            )
+
+        return begin
 
     def close(self) -> None:  # noqa: B027 - most adapters hold nothing
         """Release what the adapter holds. Leaving `with adapter:` does so. It may be used again afterwards."""

@@ -148,7 +148,7 @@ class Evaluation(Generic[OutputT]):
         state.spent(turn.usage)
         events = state.events
         if events.on_event is not None and turn.text and not events.streamed:
-            events.tell(TextDelta(turn.text))
+            events.tell(TextDelta, turn.text)
         if len(turn.calls) > self._settings.max_calls_per_turn:
             raise state.error(
                 f"The model made {len(turn.calls)} calls in one turn, more than {self._settings.max_calls_per_turn}, "
@@ -172,7 +172,7 @@ class Evaluation(Generic[OutputT]):
             except RequestFailed as failure:
                 delay = self._delay(attempt, failure)
                 logger.info("Request %d failed (%s); waiting %.2f s", attempt, failure.kind, delay)
-                self._state.events.tell(Retrying(_masked(failure), attempt, delay))
+                self._state.events.tell(Retrying, _masked(failure), attempt, delay)
                 await steps.sleep(delay)
                 attempt += 1
             except (WinkError, AssertionError):
@@ -187,14 +187,16 @@ class Evaluation(Generic[OutputT]):
             self._tools, self._specs = tools, tuple(map(tool_spec, tools))
         limits, events = self._state.limits, self._state.events
         is_limited = limits.deadline is not None
+        on_text, on_reasoning = (None, None) if events.on_event is None else events.listen()
         return ModelRequest(
             self._state.transcript.upto_now(),
             self._specs,
             self._settings.system,
             self._schema,
             limits.seconds() if is_limited else None,
-            None if events.on_event is None else events.streaming(),
+            on_text,
             self._out_of_time if is_limited else None,
+            on_reasoning,
         )
 
     def _out_of_time(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from time import time
 from typing import Any, final
 
 from ..budget import TokenUsage
@@ -14,10 +15,11 @@ from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..run_context import RunContext
 from ..runtime.call import ToolCall
-from ..runtime.progress import CallFinished, CallStarted, OnEvent, ProgressEvent, TextDelta
+from ..runtime.options import CallRecorder
+from ..runtime.progress import CallFinished, CallStarted, OnEvent, ProgressEvent, ReasoningDelta, TextDelta
 from ..session import Session
 from ..session.savepoints import unowned_recorder
-from .request import StopReason
+from .request import OnText, StopReason
 
 # How an evaluation's own events reach the session: the log, the reducers, the subscribers, in this order.
 
@@ -50,12 +52,25 @@ def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
 class EvaluationEvents:
     """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
 
-    __slots__ = ("_broken", "_common", "_listening", "_session", "_started", "on_event", "streamed")
+    __slots__ = (
+        "_broken", "_common", "_listening", "_recorder", "_run_id", "_session", "_started",
+        "on_event", "streamed", "turn",
+    )  # fmt: skip
 
     def __init__(
-        self, adapter_name: str, prompt: Prompt[Any], session: Session, run_context: RunContext | None
+        self,
+        adapter_name: str,
+        prompt: Prompt[Any],
+        session: Session,
+        run_context: RunContext | None,
+        recorder: CallRecorder | None = None,
     ) -> None:
         self._session = session
+        self._recorder = recorder
+        self._run_id = run_context.run_id if run_context is not None else None
+        if recorder is not None:
+            self._run_id = recorder.run_id
+        self.turn: int = 0
         self._common: dict[str, Any] = {
             "prompt_name": prompt.name,
             "prompt_ns": prompt.ns,
@@ -72,10 +87,12 @@ class EvaluationEvents:
 
     # Progress.
 
-    def tell(self, event: ProgressEvent) -> None:
+    def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
         if self.on_event is None:
             return
+        step = None if self._recorder is None else self._recorder.step
+        event = kind(*values, run_id=self._run_id, step=step, turn=self.turn, at=time())
         try:
             self.on_event(event)
         except Exception:
@@ -83,16 +100,23 @@ class EvaluationEvents:
             logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
             self._broken = True
 
-    def streaming(self) -> Callable[[str], None]:
-        """Takes the text of one request; text of an abandoned request that still runs in its thread is ignored."""
+    def listen(self) -> tuple[OnText, OnText]:
+        """What takes the text and the reasoning of one request.
+
+        Text of an abandoned request that still runs in its thread is ignored.
+        """
         mine = self._listening = object()
 
-        def stream(text: str) -> None:
+        def on_text(text: str) -> None:
             if text and self._listening is mine:
                 self.streamed = True
-                self.tell(TextDelta(text))
+                self.tell(TextDelta, text)
 
-        return stream
+        def on_reasoning(text: str) -> None:
+            if text and self._listening is mine:
+                self.tell(ReasoningDelta, text)
+
+        return on_text, on_reasoning
 
     def stop_listening(self) -> None:
         """Ignore the text of all requests from now on."""
@@ -100,7 +124,7 @@ class EvaluationEvents:
 
     def call_started(self, call: ToolCall, arguments: str) -> None:
         """A call is about to begin; `arguments` is what may be shown of them."""
-        self.tell(CallStarted(call.id, call.name, arguments))
+        self.tell(CallStarted, call.id, call.name, arguments)
 
     def call_finished(self, call_id: str, text: str) -> None:
         """A call is over; what became of it is in the log."""
@@ -109,7 +133,7 @@ class EvaluationEvents:
         for event in reversed(self._session[ToolInvoked].all()):
             if event.call_id == call_id:
                 name, outcome, kept = event.tool_name, event.outcome, event.success
-                self.tell(CallFinished(call_id, name, outcome, text, event.duration, event.changes, kept))
+                self.tell(CallFinished, call_id, name, outcome, text, event.duration, event.changes, kept)
                 return
 
     # The log.

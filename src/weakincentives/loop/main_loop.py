@@ -17,7 +17,8 @@ from ..prompt.prompt_resources import Bindings, as_bindings
 from ..prompt.section import Section
 from ..prompt.tool_context import ProviderAdapterProtocol
 from ..run_context import RunContext
-from ..runtime.options import RunKeywords, RunOptions, options_from
+from ..runtime.options import RunKeywords, RunOptions, options_from, run_id_of
+from ..runtime.progress import OnEvent
 from ..runtime.record.files import FilesToKeep, World, checked_files
 from ..runtime.record.protocol import RunStore
 from ..runtime.record.rows import RunInfo
@@ -25,9 +26,11 @@ from ..runtime.record.runs import RunRecord, request_text
 from ..serde import parse
 from ..serde.secret_fields import has_secrets
 from ..session import Dispatcher, InProcessDispatcher, Session
-from .batch import Batch, refuse_in_event_loop
+from .background import refuse_in_event_loop
+from .batch import Batch
 from .response import PromptResponse
 from .result import LoopResult, ProgressTold, Retries
+from .stream import Begin, EventStream, StreamedRun, SyncEventStream, tell_both
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
@@ -151,6 +154,37 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         """Like `execute`, for async code. Cancelling it undoes the call that runs and answers all others."""
         prepared = self._prepare(request, resources, self._run_options("aexecute", options), run_id)
         return await self._aevaluate(prepared), prepared.session
+
+    def stream(
+        self,
+        request: RequestT,
+        *,
+        resources: Bindings | None = None,
+        run_id: str | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> EventStream[OutputT]:
+        """Like `aexecute`, one event after another: `async with loop.stream(request) as events:`, then `async for`.
+
+        The first event is `RunStarted`, the last `Finished`, with the response; `events.session` is the session. What
+        `aexecute` raises is raised by the iteration, and what `prepare` raises when the block is entered. Leaving the
+        block early cancels the run and waits until the call that was running is undone. See `EventStream`.
+        """
+        return EventStream(self._streamed(request, resources, run_id, self._run_options("stream", options)))
+
+    def stream_sync(
+        self,
+        request: RequestT,
+        *,
+        resources: Bindings | None = None,
+        run_id: str | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> SyncEventStream[OutputT]:
+        """Like `stream`, for synchronous code: `with loop.stream_sync(request) as events:`, then `for`.
+
+        The run goes on in another thread while you handle an event. `RuntimeError` where an event loop runs.
+        """
+        refuse_in_event_loop("stream_sync()", "async with loop.stream(...)")
+        return SyncEventStream(self._streamed(request, resources, run_id, self._run_options("stream_sync", options)))
 
     def resume(
         self,
@@ -327,6 +361,18 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         result.run_context = replace(result.run_context, session_id=prepared.session.session_id)
         prepared.options["run_context"] = result.run_context
         return prepared
+
+    def _streamed(
+        self, request: RequestT, resources: Bindings | None, run_id: str | None, options: RunOptions
+    ) -> Begin[OutputT]:
+        def begin(on_event: OnEvent) -> StreamedRun[OutputT]:
+            prepared = self._prepare(request, resources, options, run_id)
+            keywords = prepared.options
+            keywords["on_event"] = tell_both(on_event, keywords.get("on_event"))
+            name, run = prepared.prompt.name, run_id_of(RunOptions(**keywords))
+            return StreamedRun(prepared.session, name, run, lambda: self._aevaluate(prepared))
+
+        return begin
 
     def _evaluate(self, prepared: _Prepared) -> PromptResponse[OutputT]:
         prompt, session, options = prepared

@@ -87,6 +87,9 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+OnText = Callable[[str], object]
+"""Takes text as it comes."""
+
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "pause", "error"]
 """Why a model, or an evaluation, stopped.
 
@@ -106,6 +109,7 @@ class ModelRequest(NamedTuple):
         timeout: seconds until the deadline, or None when there is none.
         on_text: takes text as it comes; None when there is no listener and streaming is not needed.
         out_of_time: whether the deadline has passed; to be asked between the pieces of a stream.
+        on_reasoning: takes what the model says of its reasoning, where the provider sends it.
     """
 
     messages: Sequence[Message]
@@ -113,8 +117,9 @@ class ModelRequest(NamedTuple):
     system: str | None = None
     output_schema: Mapping[str, Any] | None = None
     timeout: float | None = None
-    on_text: Callable[[str], object] | None = None
+    on_text: OnText | None = None
     out_of_time: Callable[[], bool] | None = None
+    on_reasoning: OnText | None = None
 
 
 class ModelTurn(NamedTuple):

@@ -126,7 +126,9 @@ class EvaluationState(Generic[OutputT]):
         self.settings: AdapterSettings = adapter.settings
         self.limits: EvaluationLimits = EvaluationLimits(prompt.name, options)
         self.heartbeat: Heartbeat | None = options.heartbeat
-        self.events: EvaluationEvents = EvaluationEvents(adapter.name, prompt, session, options.run_context)
+        self.events: EvaluationEvents = EvaluationEvents(
+            adapter.name, prompt, session, options.run_context, options.recorder
+        )
         self.events.on_event = options.on_event
         self.transcript: Transcript = Transcript(options.history.messages)
         self.usage: TokenUsage = TokenUsage()
@@ -169,10 +171,11 @@ class EvaluationState(Generic[OutputT]):
             if self.turns >= self.settings.max_turns:
                 raise self.too_many_turns()
         self.turns += 1
+        self.events.turn = self.turns
         if self.heartbeat is not None:
             self.heartbeat.beat()
         if self.events.on_event is not None:
-            self.events.tell(TurnStarted(self.turns))
+            self.events.tell(TurnStarted, self.turns)
 
     def too_many_turns(self) -> PromptEvaluationError:
         """What to raise when the model goes on for too long."""
@@ -221,7 +224,7 @@ class EvaluationState(Generic[OutputT]):
         set_visibility(self.session, keys)
         rendered = self.prompt.render(session=self.session)
         self.executor.offer(rendered)
-        self.events.tell(SectionsOpened(keys))
+        self.events.tell(SectionsOpened, keys)
         self.events.rendered(rendered)
         return rendered
 

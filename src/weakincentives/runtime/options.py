@@ -36,6 +36,11 @@ class CallRecorder(Protocol):
         ...
 
     @property
+    def step(self) -> int:
+        """The last step that is on record, or was served from there."""
+        ...
+
+    @property
     def stopped(self) -> bool:
         """Whether nothing more is recorded."""
         ...
@@ -229,6 +234,13 @@ def options_from(
     return options_type(**keywords)
 
 
+def run_id_of(options: RunOptions) -> str | None:
+    """Which run these options are for: the one on record, or that of the ids; None when there is neither."""
+    if options.record is not None:
+        return options.record.run_id
+    return None if options.run_context is None else options.run_context.run_id
+
+
 def earliest(deadlines: Iterable[Deadline | None]) -> Deadline | None:
     """The deadline that passes first; None when there is none."""
     return min((each for each in deadlines if each is not None), key=lambda each: each.expires_at, default=None)
@@ -266,4 +278,5 @@ __all__ = [
     "counted_in",
     "earliest",
     "options_from",
+    "run_id_of",
 ]

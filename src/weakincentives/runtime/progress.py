@@ -1,27 +1,91 @@
-"""The progress events that `on_event` receives while an evaluation runs, for a terminal or a web page."""
+"""The events that listeners receive while an evaluation runs, for a terminal or a web page.
+
+One closed set of frozen types. `on_event` receives them as they happen, `MainLoop.stream` gives them one after another,
+and `to_json` makes a line of each. The names of types and fields are public: they appear in JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, cast, final
 
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import Outcome
 
 
-class TurnStarted(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """What all of them have. Two events are equal when they say the same, whenever and wherever that was.
+
+    Attributes:
+        run_id: which run; None where an evaluation was given no ids.
+        step: the last step of the run's record when this happened; None for a run that is not on record.
+        turn: how often the model had been asked.
+        at: seconds since the epoch.
+    """
+
+    run_id: str | None = field(default=None, compare=False, repr=False)
+    step: int | None = field(default=None, compare=False, repr=False)
+    turn: int = field(default=0, compare=False, repr=False)
+    at: float = field(default=0.0, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain data; `event` is its name."""
+        names = [each.name for each in fields(self)]
+        names = names[_COMMON:] + names[:_COMMON]  # what it says, then where and when
+        return {"event": self.name(), **{name: _plain(getattr(self, name)) for name in names}}
+
+    def to_json(self) -> str:
+        """The event as one line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def name(cls) -> str:
+        """What this kind of event is called in JSON, such as "text_delta"."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+_COMMON = len(fields(RunEvent))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunStarted(RunEvent):
+    """The first event of a stream: the request was prepared, and the model will be asked."""
+
+    prompt_name: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TurnStarted(RunEvent):
     """The model is about to be asked, for the `number`th time of this evaluation."""
 
     number: int
 
 
-class TextDelta(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class TextDelta(RunEvent):
     """A piece of the model's text; the whole of it where the adapter does not stream."""
 
     text: str
 
 
-class Retrying(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta(RunEvent):
+    """A piece of what the model says of its reasoning, from providers that send it. It is not part of the answer."""
+
+    text: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Retrying(RunEvent):
     """A request failed and is sent again after `delay` seconds; text of this turn begins anew.
 
     `reason` has credentials masked: services quote the keys they were sent.
@@ -32,7 +96,9 @@ class Retrying(NamedTuple):
     delay: float
 
 
-class CallStarted(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class CallStarted(RunEvent):
     """A call is about to be checked and run.
 
     `arguments` is what the model wrote, with a mark for each value of a field whose type is a secret.
@@ -43,7 +109,9 @@ class CallStarted(NamedTuple):
     arguments: str
 
 
-class CallFinished(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class CallFinished(RunEvent):
     """A call is over.
 
     Attributes:
@@ -61,25 +129,41 @@ class CallFinished(NamedTuple):
     kept: bool = False
 
 
-class SectionsOpened(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class SectionsOpened(RunEvent):
     """The model asked for sections that were summaries; the prompt was rendered anew."""
 
     section_keys: tuple[str, ...]
 
 
-ProgressEvent = TurnStarted | TextDelta | Retrying | CallStarted | CallFinished | SectionsOpened
+ProgressEvent = TurnStarted | TextDelta | ReasoningDelta | Retrying | CallStarted | CallFinished | SectionsOpened
 OnEvent = Callable[[ProgressEvent], object]
 """Called in the thread or task that evaluates; what it raises is logged and has no effect.
 
 Where synchronous code has a deadline, requests run in a worker thread and text comes from there; never two at once.
 """
 
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Changes):
+        files = value.files
+        return {
+            "slices": [{"name": each.name, "added": each.added, "contended": each.contended} for each in value.slices],
+            "files": {"added": list(files.added), "changed": list(files.changed), "removed": list(files.removed)},
+        }
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+
+
 __all__ = [
     "CallFinished",
     "CallStarted",
     "OnEvent",
     "ProgressEvent",
+    "ReasoningDelta",
     "Retrying",
+    "RunEvent",
+    "RunStarted",
     "SectionsOpened",
     "TextDelta",
     "TurnStarted",

@@ -26,7 +26,7 @@ from ...prompt.prompt import Prompt
 from ...runtime.call import ToolCall, ToolReply
 from ...runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
 from ...runtime.options import StartedOptions
-from ...runtime.progress import TextDelta
+from ...runtime.progress import ReasoningDelta, TextDelta
 from ...runtime.redaction import ended_text, redact, text_of
 from ...runtime.tracker import PendingToolTracker
 from ...session import Session
@@ -286,7 +286,7 @@ class ClaudeDriver(Generic[OutputT]):
                 if record is not None:
                     record.hear(block.text)
                 if not self._streamed:
-                    self._events.tell(TextDelta(block.text))
+                    self._events.tell(TextDelta, block.text)
             elif isinstance(block, sdk.ToolUseBlock):
                 name = block.name.removeprefix(PREFIX)
                 self._calls.append(CallMessage(block.id, name, json.dumps(block.input, ensure_ascii=False)))
@@ -316,7 +316,9 @@ class ClaudeDriver(Generic[OutputT]):
         delta: dict[str, Any] = event.get("delta") or {}
         if delta.get("type") == "text_delta" and delta.get("text"):
             self._streamed = True
-            self._events.tell(TextDelta(delta["text"]))
+            self._events.tell(TextDelta, delta["text"])
+        elif delta.get("type") == "thinking_delta" and delta.get("thinking"):
+            self._events.tell(ReasoningDelta, delta["thinking"])
 
     def _flush(self) -> None:
         if self._text or self._calls:

@@ -39,7 +39,7 @@ from ..loading import Loaded, last_line, load, make_loop, prompt_and_session, pr
 from ..models import FORMS, check_base_url, make_adapter
 from ..output import UsageError, existing_directory, show, show_answer, show_error
 from ..run_stores import existing_run, existing_store, open_store
-from ..trace import JsonTrace, PlainTrace, Trace
+from ..trace import EventLines, JsonTrace, PlainTrace, Trace
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +81,12 @@ def run_resume(arguments: argparse.Namespace) -> int:
 
 
 def _answered(running: Running, arguments: argparse.Namespace) -> int:
+    if arguments.events:
+        lines = EventLines()
+        if running.run(arguments.model, lines, arguments.base_url) is None or running.response is None:
+            return 1
+        lines.finished(running.response)
+        return 0 if running.is_whole else 1
     trace = make_trace(plain=arguments.plain, as_json=arguments.json, stream=sys.stderr)
     answer: Any = running.run(arguments.model, trace, arguments.base_url)
     if answer is None:
@@ -134,6 +140,7 @@ class Running:
         self._workspace = workspace
         self._recorded = recorded
         self.is_whole: bool = True
+        self.response: PromptResponse[Any] | None = None
 
     def dry(self) -> str:
         """What the model would read."""
@@ -152,7 +159,7 @@ class Running:
         with ExitStack() as stack:
             execute = self._prepared(model, base_url, stack, trace)
             try:
-                response = execute()
+                response = self.response = execute()
             except (PromptRenderError, PromptValidationError) as error:
                 raise UsageError(f"{error}") from None
             except (PromptEvaluationError, RollbackError) as error:

@@ -40,6 +40,11 @@ class RunRecorder:
         return self.rows.run_id
 
     @property
+    def step(self) -> int:
+        """As `CallRecorder.step`."""
+        return self.rows.step
+
+    @property
     def stopped(self) -> bool:
         """As `CallRecorder.stopped`."""
         return self.rows.stopped

@@ -290,6 +290,11 @@ class Recorder:
         return max(info.token - (info.parent is not None), 1)
 
     @property
+    def step(self) -> int:
+        """The last step that was written or served."""
+        return self._seq
+
+    @property
     def stopped(self) -> bool:
         """Whether nothing more is written."""
         return self._stopped
