@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import process_time
+from typing import Any
 
 from benchmarks.harness import Row, interleave, ratio
 from weakincentives.prompt import ToolInvoked, ToolResult
@@ -119,9 +120,9 @@ def _garbage_collection() -> Row:
     nothing = _collecting()
     session = _called(LARGE)
     logged = _collecting() - nothing
-    events = session[ToolInvoked].all()
-    own = [(event.params, None if event.result is None else event.result.value) for event in events]
-    del events, session
+    calls = session[ToolInvoked].all()
+    own: list[Any] = [part for call in calls for part in (call.params, getattr(call.result, "value", None))]
+    del calls, session
     note = f"CPU; the params and values alone {_collecting() - nothing:.0f} ms"
     del own
     return Row(f"session: a full gc.collect() with {LARGE:,} calls in the log", logged, 50, "ms", note)
