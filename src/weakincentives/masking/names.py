@@ -35,7 +35,7 @@ _QUOTE = r"(?:[bBrRuUfFnN]{1,2}(?=\\{0,8}[\"']))?+(?P<quote>\\{0,8}(?:\"{3}|'{3}
 MARKS: tuple[str, ...] = (
     *("pass", "pw", "psk", "secret", "token", "key", "credential", "sig", "auth", "kennwort", "verifier"),
 )
-"""A text without any of these, in small letters, holds no such credential."""
+"""A text without any of these, in lower case, holds no such credential."""
 _NAME = rf"(?:{'|'.join(MARKS)})[a-z0-9_-]*+(?:\.[a-z][a-z0-9_-]*+)*+"
 _FOLLOWING = r"(?=[=:% \t\r\n\f\v\xa0\"'`\\\]>])(?!(?s:.{1,2}?)\[masked\])"
 _OF = r"(?P<of>\s{1,4}+(?:(?:is|was) )?(?:(?:generated|created|set) )?(?:for|of)\s{1,4}+[\w.@-]{1,40}+)?\s{0,8}+"
@@ -51,7 +51,7 @@ _SEPARATORS = (
 )
 _BEGUN = rf"(?:{_QUOTE}(?:{_SCHEME})?+|(?:{_SCHEME})?+(?P<bare>{_BARE_RUN})(?!\(|\[(?!masked\])))?+(?P<begun>)"
 # What is followed by a bracket is a call or an item, not a value.
-# In the text in small letters: a name from its keyword on, what separates it from a value, and how that begins. Most
+# In the text in lower case: a name from its keyword on, what separates it from a value, and how that begins. Most
 # names are not followed by a credential, and each match has a fixed cost, so that all of it is one pattern. A name
 # without a value matches, too, and what follows a name is only looked at: the search goes on behind the name, and a run
 # of characters without an upper bound is read once.
@@ -90,7 +90,7 @@ _MAX_LINES = 200
 
 
 def spans(text: str, lower: str, _absent: set[str]) -> Iterator[Span]:
-    """Where such credentials stand. `lower` is the same text in small letters, position by position."""
+    """Where such credentials stand. `lower` is the same text in lower case, position by position."""
     reader = _Reader(text, lower)
     position = masked = 0
     while position >= 0:

@@ -90,7 +90,7 @@ _STATEMENTS = tuple(
 
 
 def spans(text: str, lower: str, absent: set[str]) -> Iterator[Span]:
-    """Where such credentials stand. `lower` is the same text in small letters, position by position."""
+    """Where such credentials stand. `lower` is the same text in lower case, position by position."""
     for marks, rule in _RULES:
         for mark in marks:
             if mark in lower:
@@ -360,7 +360,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str, str, set[str]], Iterator[Spa
     (("loc",), lambda text, _lower, _absent: _at_locations(text)),
     (("on field ",), lambda text, _lower, _absent: _rejected(text)),
 )
-"""Each rule with what a text holds, in small letters, in which it finds something; it is not asked about others."""
+"""Each rule with what a text holds, in lower case, in which it finds something; it is not asked about others."""
 
 MARKS: tuple[str, ...] = tuple(mark for marks, _ in _RULES for mark in marks)
-"""A text without any of these, in small letters, holds no such credential."""
+"""A text without any of these, in lower case, holds no such credential."""

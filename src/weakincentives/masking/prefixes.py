@@ -150,7 +150,7 @@ MARKS: tuple[str, ...] = (
     *(literal.lower() for literal, _ in _AFTER_PLACE),
     *(middle.literal.lower() for middle in _MIDDLES),
 )
-"""A text without any of these, in small letters, holds no such credential unless it `begins`."""
+"""A text without any of these, in lower case, holds no such credential unless it `begins`."""
 
 
 def spans(text: str, _lower: str, absent: set[str]) -> Iterator[Span]:

@@ -22,7 +22,7 @@ def redact(text: str) -> str:
     """The text with passwords, tokens and keys masked.
 
     It knows the usual shapes (`password=...`, `Bearer ...`, the password in a URL, well-known key prefixes, private
-    keys, cookies, web tokens, connection strings). It is a net under mistakes, not a proof that no secret gets
+    keys, cookies, web tokens, connection strings). It is a safety net, not a proof that no secret gets
     through. It takes time in proportion to the text, and masking a masked text changes nothing.
 
     >>> redact("cannot connect to postgres://app:hunter2@db/app")
@@ -70,8 +70,8 @@ _Rule = Callable[[str, str, set[str]], Iterable[tuple[int, int]]]
 def _rules() -> tuple[Callable[[str], bool], re.Pattern[str], tuple[_Rule, ...]]:
     """The rules, loaded for the first text: compiling their patterns takes longer than many programs take to start.
 
-    First comes what tells most texts without credentials: no word of theirs begins as one does, and, in small letters,
-    nothing stands in them that a rule looks for. Rules note which literals the text does not hold: no mask brings one,
+    First comes what tells most texts without credentials: no word of theirs begins as one does, and, in lower case,
+    nothing is in them that a rule looks for. Rules note which literals the text does not hold: no mask brings one,
     so that later rounds need not look for them.
     """
     from . import names, places, prefixes  # noqa: PLC0415 - most programs never mask anything

@@ -250,8 +250,8 @@ class ToolInvoked(_Fields):
     def admitted(self) -> bool:
         """Whether the call passed the gate: rate limits and quotas count these.
 
-        A replay is one, a call that failed too. A deadline that passed before the handler began (no duration), a
-        refusal, invalid arguments, an unknown tool and a conflict are none.
+        A replay and a call that failed count. A deadline that passed before the handler began (no duration), a
+        refusal, invalid arguments, an unknown tool and a conflict do not.
         """
         outcome = self.outcome
         return outcome not in _NOT_ADMITTED and (outcome != "deadline" or self.duration > 0)
@@ -263,7 +263,7 @@ _set_undone_calls = _Fields.__dict__["undone_calls"].__set__
 
 
 def link_event(event: ToolInvoked, event_id: str | None, within: str | None, undone_calls: tuple[str, ...]) -> None:
-    """Say where a new event stands among others, before anybody has seen it; without an id it keeps its own."""
+    """Set the links of a new event to others, before it is published; without an id it keeps its own."""
     if event_id is not None:
         _set_event_id(event, event_id)
     _set_within(event, within)

@@ -77,7 +77,7 @@ class HandlerPlan(NamedTuple):
 
 
 def read_handler(handler: Callable[..., Any]) -> HandlerPlan:
-    """Read a handler's signature and annotations; `SignatureError` when it is none of the three forms."""
+    """Read a handler's signature and annotations; `SignatureError` when it has none of the three forms."""
     try:
         signature = signature_of(handler)
     except (TypeError, ValueError):

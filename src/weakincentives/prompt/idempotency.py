@@ -108,7 +108,7 @@ class IdempotencyConfig:
     def key_for(self, tool_name: str, params: object) -> str | None:
         """The key of a call, the same in every process; None when nothing is remembered.
 
-        Raises what `key_fn` raises, `TypeError` when it gives no text, `SchemaError` for a value in the params that
+        Raises what `key_fn` raises, `TypeError` when that is not text, `SchemaError` for a value in the params that
         cannot be compared.
         """
         if self.strategy == "none":

@@ -141,14 +141,14 @@ class PromptOverridesStore(Protocol):
         ...
 
     def upsert(self, descriptor: PromptDescriptor, override: PromptOverride) -> PromptOverride:
-        """Keep the overrides, all of them or, when one does not fit the prompt, none: `PromptValidationError`."""
+        """Store the overrides. When one does not fit the prompt, none is stored: `PromptValidationError`."""
         ...
 
     def seed(self, prompt: Described, *, tag: str = "latest") -> PromptOverride:
-        """Write down the prompt's words as overrides, to be edited; what would be used of them now.
+        """Store the prompt's own texts as overrides, to be edited; returns those that apply now.
 
         What was edited is never replaced, also when the prompt's own words changed since and it is not used any more:
-        take it out to have the new words.
+        delete it to get the new text.
         """
         ...
 

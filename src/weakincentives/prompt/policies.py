@@ -202,7 +202,7 @@ class RateLimitPolicy(Policy):
             recent.append(event.timestamp)
 
     def check(self, tool_name: str, params: Any, context: ToolContext) -> str | None:
-        """Refuse a call when the last minute has had as many as may be."""
+        """Refuse a call when the last minute already had the maximum."""
         del params
         session = context.session
 

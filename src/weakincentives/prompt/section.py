@@ -237,7 +237,7 @@ class Section(Generic[ParamsT]):
         return {}
 
     def install(self, session: SessionProtocol) -> None:
-        """Prepare the session that evaluates the prompt, mostly by installing reducers. Must bear being repeated."""
+        """Prepare the session that evaluates the prompt, mostly by installing reducers. It may be called again."""
         del session
 
     def __repr__(self) -> str:

@@ -284,7 +284,7 @@ class ToolContext:
         return self._budget_tracker if name == "budget_tracker" else getattr(self, name)
 
     def __repr__(self) -> str:
-        """As of a dataclass, without the fields that are not set; long values are cut."""
+        """Like a dataclass's, without the fields that are not set; long values are cut."""
         given = ((name, self._own(name)) for name in _FIELDS)
         shown = [f"{name}={_brief(value)}" for name, value in given if value is not None and value is not _NO_RESOURCES]
         return f"ToolContext({', '.join(shown)})"

@@ -106,7 +106,7 @@ def _subclass(source: type, target: type) -> bool:
 
 
 def fits(value: object, form: Any) -> bool:
-    """False only when `value` is certainly no `form`; items of sequences, sets and mappings are looked at too."""
+    """False only when `value` is certainly not a `form`; items of sequences, sets and mappings are looked at too."""
     form = plain(form)
     if _unknown(form):
         return True

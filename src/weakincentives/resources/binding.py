@@ -149,7 +149,7 @@ def fits(value: object, resource_type: Any) -> bool:
 
 
 def require_instance(value: object, resource_type: Any) -> None:
-    """Refuse an instance that is none of its key's type, saying what to pass instead."""
+    """Refuse an instance that is not of its key's type, saying what to pass instead."""
     if fits(value, resource_type):
         return
     name = name_of(resource_type)
