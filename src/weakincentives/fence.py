@@ -35,12 +35,14 @@ class Owner:
         ended: set when a tool call ended before its handler did: to the locks of what took part in it.
         only_through_api: whether its writes to files all go through a `Filesystem`, so that no other changes need be
             looked for; False while that is not known.
+        recorder: what puts the call on record that it stands for, or the one around that.
     """
 
     around: Owner | None = None
     holder: Any = None
     ended: tuple[Any, ...] = ()
     only_through_api: bool = False
+    recorder: Any = None
 
     def inside(self, other: Owner) -> bool:
         """Whether this is `other`, or nested in it."""
@@ -50,6 +52,13 @@ class Owner:
                 return True
             owner = owner.around
         return False
+
+
+def recorder_around(owner: Owner | None) -> Any:
+    """What puts the nearest call that is on record there, from this owner outwards; None when none is."""
+    while owner is not None and owner.recorder is None:
+        owner = owner.around
+    return None if owner is None else owner.recorder
 
 
 _current: ContextVar[Owner | None] = ContextVar("weakincentives_owner", default=None)

@@ -24,6 +24,27 @@ _FINISHED = ("tests/record/test_finished_runs.py",)
 
 MUTANTS = [
     Mutant(
+        "a tool that ran one that leaves the machine is run again",
+        "runtime/record/calls.py",
+        "        elif around.call_id not in self._started and _writes(around):\n",
+        "        elif False:\n",
+        _EDGES,
+    ),
+    Mutant(
+        "a row in the middle of a call has what the call changed so far",
+        "runtime/record/recorder.py",
+        "body={}, has_state=not inside)",
+        "body={}, has_state=True)",
+        _EDGES,
+    ),
+    Mutant(
+        "a recorded run inside a call has no rows of its calls",
+        "runtime/record/calls.py",
+        "owner.recorder is not None and owner.recorder.run_id == self.run_id and isinstance(call, CallContext):",
+        "owner.recorder is not None and isinstance(call, CallContext):",
+        _EDGES,
+    ),
+    Mutant(
         "a run whose process ended before its first step goes on in another session",
         "runtime/record/recorder.py",
         "        if not steps:\n            body:",
@@ -96,7 +117,7 @@ MUTANTS = [
     Mutant(
         "calls that leave the machine are not recorded before they run",
         "runtime/dispatch.py",
-        "            if run.recorder is not None:\n",
+        "            if recorder is not None:\n",
         "            if False:\n",
         _KILLED,
     ),

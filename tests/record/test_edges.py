@@ -27,7 +27,7 @@ from weakincentives.errors import (
     WorldChangedError,
 )
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations, ToolContext, ToolResult
-from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.runtime import MainLoopConfig, SqliteRunStore, transaction
 from weakincentives.runtime.messages import CallMessage
 from weakincentives.runtime.record.rows import digest_of
 from weakincentives.testing import ScriptedAdapter, call, say
@@ -222,6 +222,66 @@ def test_what_an_agent_inside_a_tool_did_is_part_of_the_call(store: SqliteRunSto
     assert names == ["add", "inner", "add", "add", "add"]
     inner, outer = again.session[ToolInvoked].all()[1], again.session[ToolInvoked].all()[2]
     assert inner.within == outer.event_id
+
+
+def mailing_prompt(sent: list[str]) -> Prompt[Any]:
+    """A prompt with a tool that could leave the machine."""
+
+    def mail(params: Item) -> ToolResult[Any]:
+        sent.append(params.name)
+        return ToolResult.ok(None, "Sent.")
+
+    tool = Tool[Item, Any](name="mail", description="Mail.", handler=mail)
+    return Prompt(name="inner", sections=[MarkdownSection(title="T", template="x", tools=[tool])])
+
+
+def test_a_tool_that_ran_one_that_leaves_the_machine_is_not_run_again(store: SqliteRunStore) -> None:
+    """Whatever it says of itself; and what it had changed by then is not on record."""
+    sent: list[str] = []
+
+    def ask_another(context: ToolContext) -> None:
+        ScriptedAdapter(call("mail", name="x"), say("ok")).evaluate(mailing_prompt(sent), context.session)
+        raise KeyboardInterrupt
+
+    agent, again = Agent(), Agent()
+    agent.during["b"] = ask_another
+    with pytest.raises(KeyboardInterrupt):
+        agent.run(store, Model(SCRIPT))
+    last = list(store.steps("r"))[-1]
+    assert (last.kind, last.call_id, dict(last.body)) == ("started", "t1c0", {})
+    again.run(store, Model(SCRIPT))
+    assert sent == ["x"]
+    assert again.events == [("t0c0", "succeeded"), ("t1c0", "unknown"), *EVENTS[2:]]
+    assert again.added == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("around", ["a call on record", "a call", "a transaction"])
+def test_a_run_inside_something_else_has_its_own_rows(store: SqliteRunStore, around: str) -> None:
+    """A tool may ask another agent whose run is recorded: that one is served as any other."""
+    sent: list[str] = []
+
+    def ask(*script: Any) -> Session:
+        session = Session()
+        ScriptedAdapter(*script).evaluate(mailing_prompt(sent), session, record=store.run("inner", types=TYPES))
+        return session
+
+    def ask_another(_: object = None) -> None:
+        ask(call("mail", name="x"), say("ok"))
+
+    agent = Agent()
+    agent.during["a"] = ask_another
+    if around == "a call on record":
+        agent.run(store, Model(SCRIPT))
+    elif around == "a call":
+        Model(SCRIPT).evaluate(agent.prompt, agent.session)
+    else:
+        with transaction(Session()):
+            ask_another()
+    kinds = [step.kind for step in store.steps("inner")]
+    assert kinds == ["begin", "prompt", "turn", "started", "call", "turn", "end"]
+    served = ask()
+    assert sent == ["x"]
+    assert [event.outcome for event in served[ToolInvoked].all()] == ["succeeded"]
 
 
 def test_a_failed_run_raises_its_error_again(store: SqliteRunStore) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+from ..fence import recorder_around
 from ..waiting import OutOfTime, Waiting
 from .admission import gate, parse
 from .call import KEPT, Admitted, HandlerOutcome, Refused, ToolCall, ToolReply
@@ -58,8 +59,9 @@ async def dispatch(call: ToolCall, run: Run, waiting: Waiting, before: Future[No
         effect = None if tool.idempotency is None else IdempotentCall(admitted, context, run, waiting)
         ended = None if effect is None else await effect.recall()
         if ended is None:
-            if run.recorder is not None:
-                await run.recorder.started(call, tool, savepoint, waiting)
+            recorder = savepoint.owner.recorder = run.recorder or recorder_around(savepoint.owner.around)
+            if recorder is not None:
+                await recorder.started(call, tool, savepoint, waiting)
             ended = await invoke(admitted, context, run, waiting)
             if effect is not None:
                 ended, context = await effect.remember(ended, savepoint)

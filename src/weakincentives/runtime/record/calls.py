@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from ...errors import RunFormatError, SessionFormatError
-from ...fence import current_owner
+from ...fence import Owner, current_owner
 from ...prompt.changes import NO_CHANGES, Changes
 from ...prompt.events import RecordedError, ToolInvoked, link_event, tool_invoked
 from ...prompt.tool import Tool
@@ -18,6 +18,7 @@ from ...session.encoding import decode, encode
 from ...session.json_view import json_view
 from ...waiting import Waiting
 from ..call import ToolCall, ToolReply
+from ..contexts import CallContext
 from ..ledger.effects import StoredResult, load_result, store_result
 from ..transactions import Savepoint
 from ..truncation import TruncatedResults
@@ -33,6 +34,7 @@ class RunRecorder:
 
     def __init__(self, recorder: Recorder) -> None:
         self.rows: Recorder = recorder
+        self._started: set[str] = set()
 
     @property
     def run_id(self) -> str:
@@ -60,11 +62,29 @@ class RunRecorder:
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
         """Record a call that could leave the machine before its handler runs; the ledger does so for idempotent ones.
 
-        Other calls need no such row: what they change is undone when the process ends. Nor do calls inside others.
+        Other calls need no such row: what they change is undone when the process ends. A call inside another one is
+        part of that, which counts as started then, whatever its own tool says: it must not be made again either.
         """
         notes = tool.annotations
-        if notes.open_world and not notes.read_only and tool.idempotency is None and savepoint.owner.around is None:
+        if not notes.open_world or notes.read_only or tool.idempotency is not None:
+            return
+        around = self._around(savepoint.owner.around)
+        if around is None:
+            self._started.add(call.id)
             await self.rows.write_started(call.id, tool.name, waiting)
+        elif around.call_id not in self._started and _writes(around):
+            self._started.add(around.call_id)
+            await self.rows.write_started(around.call_id, around.tool_name, waiting, inside=True)
+
+    def _around(self, owner: Owner | None) -> CallContext | None:
+        """The outermost call of this run around some code; those of other runs do not have its rows in theirs."""
+        found = None
+        while owner is not None:
+            call = getattr(owner.holder, "call", None)
+            if owner.recorder is not None and owner.recorder.run_id == self.run_id and isinstance(call, CallContext):
+                found = call
+            owner = owner.around
+        return found
 
     async def ended(  # noqa: PLR0917 - as `CallRecorder`
         self,
@@ -76,8 +96,8 @@ class RunRecorder:
         waiting: Waiting,
         **more: Any,
     ) -> None:
-        """As `CallRecorder.ended`. A call inside another is part of that one's row, once that has ended."""
-        if (current_owner() if savepoint is None else savepoint.owner.around) is None:
+        """As `CallRecorder.ended`. A call inside another of the run is part of that one's row, once that has ended."""
+        if self._around(current_owner() if savepoint is None else savepoint.owner.around) is None:
             row = self._row(event, tool, truncated.full_text(call.id))
             row.body.update(more)
             if savepoint is not None:
@@ -130,6 +150,11 @@ class RunRecorder:
                 row.files, row.blobs = files.changes(snapshot, row.event.changes.files)
         if files is not None:
             row.files, row.blobs = files.with_reads(row.files, row.blobs)
+
+
+def _writes(call: CallContext) -> bool:
+    """False for a read-only call: it overlaps with others, so a row in its middle could stand before theirs."""
+    return call._writes  # pyright: ignore[reportPrivateUsage]
 
 
 def _changes_data(changes: Changes) -> dict[str, Any]:

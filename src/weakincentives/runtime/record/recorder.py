@@ -339,10 +339,13 @@ class Recorder:
             self._turn += not body.get("continues", False)
             await self._in_turn(waiting, "turn", body=body, input_tokens=usage.input, output_tokens=usage.output)
 
-    async def write_started(self, call_id: str, tool: str, waiting: Waiting) -> None:
-        """Record that a call which may reach the world outside is about to run."""
+    async def write_started(self, call_id: str, tool: str, waiting: Waiting, *, inside: bool = False) -> None:
+        """Record that a call which may reach the world outside is about to run; or is about to run another, `inside`.
+
+        Then what the call has changed so far is not part of the row, since it may still be undone.
+        """
         if not self._stopped:
-            await self._in_turn(waiting, "started", call_id=call_id, tool=tool, body={})
+            await self._in_turn(waiting, "started", call_id=call_id, tool=tool, body={}, has_state=not inside)
 
     async def write_call(self, row: CallRow, waiting: Waiting) -> None:
         """Record how a call ended."""
@@ -401,9 +404,19 @@ class Recorder:
             raise RunFormatError(f"The run cannot be recorded: {error}. Only JSON data can be on record.") from error
 
     def _write(
-        self, kind: StepKind, *, body: Mapping[str, Any], status: Any = None, files: FileRows = (), **columns: Any
+        self,
+        kind: StepKind,
+        *,
+        body: Mapping[str, Any],
+        status: Any = None,
+        files: FileRows = (),
+        has_state: bool = True,
+        **columns: Any,
     ) -> None:
-        state, _, now = self._changes(kind == "begin")
+        if has_state or self._since is None:
+            state, _, now = self._changes(kind == "begin")
+        else:
+            state, now = {}, self._since
         step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=_with_state(body, state), **columns)
         steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
         self._add(NewRows([step], steps, self._blobs, status), now)
