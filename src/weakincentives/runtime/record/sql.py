@@ -409,14 +409,18 @@ class SqlRunStore(ABC):
         """The content with that name in the table, which is not its digest in a sealed store."""
         statement = "SELECT data, size FROM wink_blobs WHERE hash = :hash"
         rows = self._read(lambda transaction: transaction.rows(statement, hash=name))
-        stored = None if not rows else bytes(rows[0][0])
-        if not stored and rows and rows[0][1] > 0:
-            stored = self._from_elsewhere(name)
+        damaged = RecordError(f"The content {name} of the record is damaged. Restore the store from a backup.")
+        try:
+            stored = None if not rows else bytes(rows[0][0])
+            if not stored and rows and rows[0][1] > 0:
+                stored = self._from_elsewhere(name)
+        except TypeError:  # SQLite keeps any value in any column
+            raise damaged from None
         if stored is None:
             raise RecordError(f"The record lacks the content {name}. Was it pruned?")
         content = self._form.content(stored)
         if self._form.name(digest_of(content)) != name:
-            raise RecordError(f"The content {name} of the record is damaged. Restore the store from a backup.")
+            raise damaged
         return content
 
     def _find(self, run_id: str) -> tuple[RunInfo, int] | None:
