@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,29 @@ def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.Captu
     assert "already; choose another name with --as" in capsys.readouterr().err
     assert main(["fork", store, "kept", "99"]) == 2
     assert main(["fork", store, "none", "1"]) == 2
+
+
+def test_of_a_long_item_the_part_that_differs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a plan with many steps; for programs all of it, on one line."""
+    store = str(tmp_path / "runs.db")
+    plans: list[Any] = [{"steps": [{"n": n, "done": n < done} for n in range(40)]} for done in (20, 21)]
+    steps = [
+        Step(seq=1, kind="begin", body={"state": {"slices": [["m:Plan", "state", [0, {}, [[plans[0]]]]]]}}),
+        Step(seq=2, kind="turn", body={"state": {"slices": [["m:Plan", "state", [1, {"0": [plans[1]]}, []]]]}}),
+    ]
+    with SqliteRunStore(store) as opened:
+        held = opened.take("plan", NewRun("Desk", "s"))
+        held.append(NewRows(steps, status="done"))
+        held.release()
+    assert main(["diff", store, "plan", "1", "2"]) == 0
+    _, gone, come = capsys.readouterr().out.splitlines()
+    assert '{"n": 20, "done": false}' in gone
+    assert '{"n": 20, "done": true}' in come
+    assert max(len(gone), len(come)) < 220
+    for command in (["diff", store, "plan", "1", "2"], ["show", store, "plan", "2"]):
+        assert main([*command, "--json"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        assert json.loads(line)["slices"]["m:Plan"]["after"] == [plans[1]]
 
 
 def test_what_was_added_to_a_long_slice_is_found_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
