@@ -216,6 +216,23 @@ def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.Captu
     assert main(["fork", store, "none", "1"]) == 2
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "\udcff", "x" * 201])
+def test_a_name_that_no_run_can_have_is_wrong_use(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are not UTF-8 among them; nothing is made."""
+    shutil.copy(KEPT, here / "kept.db")
+    record = ["--record", "kept.db", "--request", '{"number": 1}', "--model", "scripted"]
+    for command in (
+        ["run", "desk.py:Desk", "--run-id", name, *record], ["fork", "kept.db", "kept", "4", "--as", name],
+        ["show", "kept.db", name], ["resume", "kept.db", name, "desk.py:Desk"],
+    ):  # fmt: skip
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert "run id" in err or "there is no run" in err
+        assert all(line.isprintable() for line in err.splitlines())
+    with SqliteRunStore("kept.db") as opened:
+        assert [info.run_id for info in opened.infos()] == ["kept"]
+
+
 def test_of_a_long_item_the_part_that_differs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As of a plan with many steps; for programs all of it, on one line."""
     store = str(tmp_path / "runs.db")

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import RecordError
 from ..runtime.record import PostgresRunStore, RecordedRun, Seal, SqliteRunStore
 from ..runtime.record.export import reading_copy
-from ..runtime.record.sql import SqlRunStore
+from ..runtime.record.sql import SqlRunStore, check_id
 from ..runtime.record.sqlite import NotARunStoreError
 from .loading import load_object
 from .output import FailedError, UsageError, existing_file
@@ -70,7 +70,7 @@ def _copy(where: str, seal: str | None) -> AbstractContextManager[SqlRunStore]:
 
 def existing_run(store: SqlRunStore, where: str, run_id: str, *steps: int) -> RecordedRun:
     """A run of the store; `UsageError` when it is not there, or does not have these steps."""
-    if store.info(run_id) is None:
+    if not run_id.isprintable() or store.info(run_id) is None:  # an id that is not, no database is asked for
         raise UsageError(f"there is no run {run_id!r}; `wink runs {shlex.quote(where)}` lists them")
     run = store.open(run_id)
     for seq in steps:
@@ -82,4 +82,13 @@ def existing_run(store: SqlRunStore, where: str, run_id: str, *steps: int) -> Re
     return run
 
 
-__all__ = ["existing_run", "existing_store", "is_dsn", "open_store"]
+def new_run_id(option: str, given: str) -> str:
+    """The name that a command line gives a run; `UsageError` when no run can have it."""
+    try:
+        check_id(given)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    return given
+
+
+__all__ = ["existing_run", "existing_store", "is_dsn", "new_run_id", "open_store"]

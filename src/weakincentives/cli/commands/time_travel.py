@@ -15,7 +15,7 @@ from ...runtime.record.files import last_nodes, node_of
 from ...runtime.record.sql import SqlRunStore
 from ...testing.divergences import diff_lines
 from ..output import UsageError, show, show_json, shown_line
-from ..run_stores import existing_run, existing_store
+from ..run_stores import existing_run, existing_store, new_run_id
 
 _MAX_ITEMS = 20
 _MAX_ITEM = 200
@@ -39,7 +39,7 @@ def run_fork(arguments: argparse.Namespace) -> int:
     """Make the run and print its name."""
     with existing_store(arguments.store, arguments.seal) as store:
         existing_run(store, arguments.store, arguments.run_id, arguments.step)
-        if arguments.new_id is not None and store.info(arguments.new_id) is not None:
+        if arguments.new_id is not None and store.info(new_run_id("--as", arguments.new_id)) is not None:
             raise UsageError(f"there is a run {arguments.new_id!r} already; choose another name with --as")
         new_id = store.fork(arguments.run_id, at=arguments.step, new_id=arguments.new_id)
         if arguments.json:

@@ -132,7 +132,7 @@ class SqlRunStore(ABC):
 
     def take(self, run_id: str, new: NewRun | None = None, /, *, retry: bool = False) -> HeldRun:
         """As `RunStore.take`."""
-        _check_id(run_id)
+        check_id(run_id)
         if new is not None:
             row = self._form.run(new)
             self._write(lambda transaction: begin_run(transaction, run_id, row, self._owner()))
@@ -203,7 +203,7 @@ class SqlRunStore(ABC):
     ) -> str:
         """As `RunStore.fork`."""
         new_id = uuid4().hex if new_id is None else new_id
-        _check_id(new_id)
+        check_id(new_id)
         if not list(self.steps(run_id, after=at - 1, until=at)):
             raise RecordError(f"The run {run_id!r} has no step {at}.")
         fresh = uuid4().hex if effects == "fresh" else None
@@ -485,9 +485,10 @@ def _checked(digest: str, content: Content) -> Content:
     return LargeFile(content.mode, content.size, read)
 
 
-def _check_id(run_id: str) -> None:
+def check_id(run_id: str) -> None:
+    """`ValueError` for what cannot be the id of a run."""
     if not run_id or len(run_id) > _MAX_ID or not run_id.isprintable():
         raise ValueError(f"A run id has 1 to {_MAX_ID} printable characters, got {run_id[:50]!r}.")
 
 
-__all__ = ["MAX_FILE", "SqlRunStore"]
+__all__ = ["MAX_FILE", "SqlRunStore", "check_id"]
