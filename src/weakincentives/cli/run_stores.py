@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import sqlite3
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from ..errors import RecordError
@@ -46,6 +47,8 @@ def existing_store(where: str, seal: str | None, *, reads: bool = False) -> Gene
     """
     if not is_dsn(where) and not existing_file(where).stat().st_size:  # opening it would make it a store
         raise UsageError(f"{where} is empty, not a store of runs")
+    if not is_dsn(where) and _is_ledger(Path(where)):
+        raise UsageError(f"{where} is an effect ledger without runs; `wink ledger list` shows what it has")
     try:
         with _copy(where, seal) if reads and _is_exported(where) else open_store(where, seal) as store:
             yield store
@@ -53,6 +56,16 @@ def existing_store(where: str, seal: str | None, *, reads: bool = False) -> Gene
         raise UsageError(str(error)) from None
     except RecordError as error:
         raise FailedError(str(error)) from None
+
+
+def _is_ledger(path: Path) -> bool:
+    """Whether no run was ever recorded in the file, only effects; opening it would make it a store."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error:
+        return False  # opening it says what is wrong
+    return "wink_effects" in names and "wink_record" not in names
 
 
 def _is_exported(where: str) -> bool:
