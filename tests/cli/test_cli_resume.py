@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,46 @@ def test_a_run_is_forked_and_stays_as_it_is(tmp_path: Path, capsys: pytest.Captu
     assert "already; choose another name with --as" in capsys.readouterr().err
     assert main(["fork", store, "kept", "99"]) == 2
     assert main(["fork", store, "none", "1"]) == 2
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "\udcff", "x" * 201])
+def test_a_name_that_no_run_can_have_is_wrong_use(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are not UTF-8 among them; nothing is made."""
+    shutil.copy(KEPT, here / "kept.db")
+    record = ["--record", "kept.db", "--request", '{"number": 1}', "--model", "scripted"]
+    for command in (
+        ["run", "desk.py:Desk", "--run-id", name, *record], ["fork", "kept.db", "kept", "4", "--as", name],
+        ["show", "kept.db", name], ["resume", "kept.db", name, "desk.py:Desk"],
+    ):  # fmt: skip
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert "run id" in err or "there is no run" in err
+        assert all(line.isprintable() for line in err.splitlines())
+    with SqliteRunStore("kept.db") as opened:
+        assert [info.run_id for info in opened.infos()] == ["kept"]
+
+
+def test_of_a_long_item_the_part_that_differs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a plan with many steps; for programs all of it, on one line."""
+    store = str(tmp_path / "runs.db")
+    plans: list[Any] = [{"steps": [{"n": n, "done": n < done} for n in range(40)]} for done in (20, 21)]
+    steps = [
+        Step(seq=1, kind="begin", body={"state": {"slices": [["m:Plan", "state", [0, {}, [[plans[0]]]]]]}}),
+        Step(seq=2, kind="turn", body={"state": {"slices": [["m:Plan", "state", [1, {"0": [plans[1]]}, []]]]}}),
+    ]
+    with SqliteRunStore(store) as opened:
+        held = opened.take("plan", NewRun("Desk", "s"))
+        held.append(NewRows(steps, status="done"))
+        held.release()
+    assert main(["diff", store, "plan", "1", "2"]) == 0
+    _, gone, come = capsys.readouterr().out.splitlines()
+    assert '{"n": 20, "done": false}' in gone
+    assert '{"n": 20, "done": true}' in come
+    assert max(len(gone), len(come)) < 220
+    for command in (["diff", store, "plan", "1", "2"], ["show", store, "plan", "2"]):
+        assert main([*command, "--json"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        assert json.loads(line)["slices"]["m:Plan"]["after"] == [plans[1]]
 
 
 def test_what_was_added_to_a_long_slice_is_found_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

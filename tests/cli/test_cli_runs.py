@@ -16,6 +16,7 @@ from weakincentives import Session
 from weakincentives.cli.main import main
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolResult
 from weakincentives.runtime import SqliteRunStore
+from weakincentives.runtime.ledger import SqliteEffectLedger
 from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
@@ -86,6 +87,20 @@ def test_what_is_not_there_is_named(store: str, tmp_path: Path, capsys: pytest.C
         assert main([command, str(tmp_path / "bookmarks.db")]) == 2
         assert f"{tmp_path / 'bookmarks.db'} is a SQLite database, but not a run store" in capsys.readouterr().err
     assert (tmp_path / "bookmarks.db").read_bytes() == before
+
+
+def test_a_ledger_is_not_made_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that stands alone; in a store it is beside the runs."""
+    path = str(tmp_path / "effects.db")
+    SqliteEffectLedger(path).close()
+    for command in (["runs", path], ["show", path, "r"], ["verify", path]):
+        assert main(command) == 2
+        assert "wink ledger list" in capsys.readouterr().err
+    with closing(sqlite3.connect(path)) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"wink_effects", "wink_tokens"}
+    SqliteRunStore(path).close()
+    assert main(["runs", path]) == 0
 
 
 def test_looking_at_an_exported_run_leaves_it_as_it_is(

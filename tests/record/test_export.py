@@ -20,6 +20,7 @@ from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations
 from weakincentives.runtime import SqliteRunStore
 from weakincentives.runtime.record import FileStep, NewRows, NewRun, Step, compare, export_run
 from weakincentives.runtime.record.rows import digest_of
+from weakincentives.runtime.record.secret_arguments import SecretArguments
 from weakincentives.testing import ScriptedAdapter, call, say
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -139,6 +140,15 @@ def test_a_schema_that_cannot_be_read_hides_all_arguments(store: SqliteRunStore,
         held.append(NewRows([begin, Step(seq=2, kind="turn", turn=1, body=turn.body)], status="done"))
         held.release()
         assert b"7291-x-4410" not in export_run(store, f"odd-{number}", tmp_path / f"{number}.wink").read_bytes()
+    native = [{"name": "login", "input": {"pin": "7291-x-4410"}}]
+    for number, schemas in enumerate(("[", "[]", '{"login": 7}', {"blob": "0" * 40}, {"other": 1})):
+        held = store.take(f"damaged-{number}", NewRun("agent", "s"))
+        begin = Step(seq=1, kind="begin", body={"schemas": schemas})
+        said = Step(seq=2, kind="turn", turn=1, body={**turn.body, "native": native})
+        held.append(NewRows([begin, said], status="done"))
+        held.release()
+        run = store.open(f"damaged-{number}")
+        assert "7291-x-4410" not in str(SecretArguments(run).masked(run.step(2)))
 
 
 @pytest.mark.parametrize("masked", [True, False])

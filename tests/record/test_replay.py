@@ -22,6 +22,7 @@ from weakincentives.prompt import (
     IdempotencyConfig,
     MarkdownSection,
     Prompt,
+    PromptTemplate,
     QuotaPolicy,
     Tool,
     ToolAnnotations,
@@ -516,3 +517,31 @@ def test_what_is_not_a_program_is_named(store: SqliteRunStore) -> None:
     run = recorded(store)
     with pytest.raises(TypeError, match=r"takes a MainLoop, its class, .* got list"):
         replay(run, [])  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Rated:
+    verdict: str
+    stars: int
+
+
+def test_a_turn_that_is_ignored_is_not_made_up_either(store: SqliteRunStore, tmp_path: Path) -> None:
+    """Today's program asks once more, which nobody has answered: the file stays, whatever is ignored."""
+
+    review, rate = [MarkdownSection(title="Task", template=words) for words in ("Review it.", "Rate it.")]
+    then = PromptTemplate[Verdict](ns="tests", key="review", sections=[review])
+    now = PromptTemplate[Rated](ns="tests", key="review", sections=[rate])
+    script = ScriptedAdapter(say('{"verdict": "fine"}'))
+    script.evaluate(Prompt(then), Session(), record=store.run("review"))
+    path = export_run(store, "review", tmp_path / "review.wink")
+    before = path.read_bytes()
+    for ignore in ((), ("extra",), ("missing", "extra")):
+        result = replay(path, now, ignore=ignore, update=True)
+        assert "prompt" in [found.kind for found in result.divergences]
+        assert not result.updated
+        assert path.read_bytes() == before

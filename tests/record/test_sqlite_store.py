@@ -195,6 +195,34 @@ def test_errors_speak_of_the_run_store(tmp_path: Path) -> None:
         (tmp_path / "elsewhere.db").rename(tmp_path / "runs.db")
 
 
+@pytest.mark.parametrize("data", ["'text'", "7e300", "'', size = 'many'"])
+def test_content_of_another_kind_is_damaged(tmp_path: Path, data: str) -> None:
+    """SQLite keeps any value in any column: neither reading it nor verifying the store raises anything else."""
+    path, name = tmp_path / "runs.db", digest_of(b"x")
+    with SqliteRunStore(path) as store:
+        held = store.take("r", NewRun("Desk", "s"))
+        file = FileStep("a", 1, None, f"file:644:{name}")
+        held.append(NewRows([Step(seq=1, kind="begin")], [file], {name: b"x"}))
+        held.release()
+        run_sql(path, f"UPDATE wink_blobs SET data = {data}")
+        with pytest.raises(RecordError, match="damaged"):
+            store.blob(name)
+        (problem,) = store.verify()
+        assert problem.startswith("Run 'r', step 1, a: ")
+
+
+@pytest.mark.parametrize("change", ["tags = '['", "created = 'noon'", "session_id = x'ff'"])
+def test_a_run_that_cannot_be_read_is_named(tmp_path: Path, change: str) -> None:
+    """With what to do; the message names it."""
+    path = tmp_path / "runs.db"
+    with SqliteRunStore(path) as store:
+        store.take("odd", NewRun("Desk", "s")).release()
+        run_sql(path, f"UPDATE wink_runs SET {change}")
+        for read in (store.infos, store.verify, lambda: store.open("odd")):
+            with pytest.raises(RecordError, match=r"The row of the run 'odd' cannot be read.* from a backup"):
+                read()
+
+
 def test_verifying_names_what_was_damaged(tmp_path: Path) -> None:
     """Content that does not have its digest, and rows that cannot be read."""
     with SqliteRunStore(tmp_path / "runs.db") as store:

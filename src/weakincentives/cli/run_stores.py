@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import sqlite3
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from ..errors import RecordError
 from ..runtime.record import PostgresRunStore, RecordedRun, Seal, SqliteRunStore
 from ..runtime.record.export import reading_copy
-from ..runtime.record.sql import SqlRunStore
+from ..runtime.record.sql import SqlRunStore, check_id
 from ..runtime.record.sqlite import NotARunStoreError
 from .loading import load_object
 from .output import FailedError, UsageError, existing_file
@@ -46,6 +47,8 @@ def existing_store(where: str, seal: str | None, *, reads: bool = False) -> Gene
     """
     if not is_dsn(where) and not existing_file(where).stat().st_size:  # opening it would make it a store
         raise UsageError(f"{where} is empty, not a store of runs")
+    if not is_dsn(where) and _is_ledger(Path(where)):
+        raise UsageError(f"{where} is an effect ledger without runs; `wink ledger list` shows what it has")
     try:
         with _copy(where, seal) if reads and _is_exported(where) else open_store(where, seal) as store:
             yield store
@@ -53,6 +56,16 @@ def existing_store(where: str, seal: str | None, *, reads: bool = False) -> Gene
         raise UsageError(str(error)) from None
     except RecordError as error:
         raise FailedError(str(error)) from None
+
+
+def _is_ledger(path: Path) -> bool:
+    """Whether no run was ever recorded in the file, only effects; opening it would make it a store."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error:
+        return False  # opening it says what is wrong
+    return "wink_effects" in names and "wink_record" not in names
 
 
 def _is_exported(where: str) -> bool:
@@ -70,7 +83,7 @@ def _copy(where: str, seal: str | None) -> AbstractContextManager[SqlRunStore]:
 
 def existing_run(store: SqlRunStore, where: str, run_id: str, *steps: int) -> RecordedRun:
     """A run of the store; `UsageError` when it is not there, or does not have these steps."""
-    if store.info(run_id) is None:
+    if not run_id.isprintable() or store.info(run_id) is None:  # an id that is not, no database is asked for
         raise UsageError(f"there is no run {run_id!r}; `wink runs {shlex.quote(where)}` lists them")
     run = store.open(run_id)
     for seq in steps:
@@ -82,4 +95,13 @@ def existing_run(store: SqlRunStore, where: str, run_id: str, *steps: int) -> Re
     return run
 
 
-__all__ = ["existing_run", "existing_store", "is_dsn", "open_store"]
+def new_run_id(option: str, given: str) -> str:
+    """The name that a command line gives a run; `UsageError` when no run can have it."""
+    try:
+        check_id(given)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    return given
+
+
+__all__ = ["existing_run", "existing_store", "is_dsn", "new_run_id", "open_store"]

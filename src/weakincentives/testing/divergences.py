@@ -78,6 +78,9 @@ class Comparison:
         not_made: those among them that ended in a way that cannot be made again.
         until_turn: turns after this one are not compared.
         failed: the recorded steps that were made to fail.
+
+    Attributes:
+        turns_differ: whether a call or a turn is missing or extra, also when that is ignored.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Comparison:
         self._until_turn = until_turn
         self._failed = failed
         self._ran_out = ran_out
+        self.turns_differ: bool = False
         self._found: list[Divergence] = []
         self._tainted_from: int | None = None
         self._turn = 0
@@ -282,6 +286,7 @@ class Comparison:
     def _add(
         self, kind: DivergenceKind, seq: int, path: str, recorded: str, present: str, *, tainted: bool = False
     ) -> None:
+        self.turns_differ = self.turns_differ or kind in {"missing", "extra"}
         if any(kind == item or fnmatchcase(path, item) or fnmatchcase(f"{kind}:{path}", item) for item in self._ignore):
             return
         is_late = self._tainted_from is not None and self._turn >= self._tainted_from

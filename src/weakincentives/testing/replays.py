@@ -101,6 +101,7 @@ class ReplayResult:
     updated: bool = False
     source: str = ""
     _calls: Mapping[int, Step] = field(default_factory=dict[int, Step], repr=False)
+    _turns_differ: bool = field(default=False, repr=False)
 
     @property
     def same(self) -> bool:
@@ -337,15 +338,17 @@ def _compared(then: Recording, now: Recording, model: RecordedModel, checks: _Ch
     seqs = _seqs(then)
     made = {seqs[call_id]: step for call_id, step in now.calls.items() if call_id in seqs}
     session = Session() if model.session is None else model.session
+    divergences = comparison.run()
     return ReplayResult(
         run_id=then.run.info.run_id,
-        divergences=comparison.run(),
+        divergences=divergences,
         capture=capture,
         steps=now.steps,
         session=session,
         filesystem=fs,
         source=source,
         _calls=made,
+        _turns_differ=comparison.turns_differ,
     )
 
 
@@ -355,8 +358,8 @@ def _seqs(recording: Recording) -> dict[str, int]:
 
 def _may_update(result: ReplayResult, then: Recording) -> bool:
     """Whether what is new are replies and changes alone; a turn that the model never had cannot be made up."""
-    turns_changed = any(item.kind in {"missing", "extra"} for item in result.divergences)
-    may = not turns_changed and then.end is not None and not result.capture.not_made and not then.run.not_resumable
+    turns_differ = result._turns_differ  # pyright: ignore[reportPrivateUsage]
+    may = not turns_differ and then.end is not None and not result.capture.not_made and not then.run.not_resumable
     return bool(result.divergences) and may
 
 

@@ -38,7 +38,7 @@ from ...testing import ScriptedAdapter
 from ..loading import Loaded, last_line, load, make_loop, prompt_and_session, prompt_for, read_request, request_for
 from ..models import FORMS, check_base_url, make_adapter
 from ..output import UsageError, existing_directory, show, show_answer, show_error
-from ..run_stores import existing_run, existing_store, open_store
+from ..run_stores import existing_run, existing_store, new_run_id, open_store
 from ..trace import EventLines, JsonTrace, PlainTrace, Trace
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_base_url(arguments.model, arguments.base_url)
     if arguments.run_id is not None and arguments.record is None:
         raise UsageError("--run-id names a run on record: give the store with --record FILE")
+    run_id = uuid4().hex if arguments.run_id is None else new_run_id("--run-id", arguments.run_id)
     if arguments.dry_run:
         show(Running(loaded, request, arguments.workspace).dry())
         return 0
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         recorded = None
         if arguments.record is not None:
             store = stack.enter_context(_store(arguments.record, arguments.seal))
-            recorded = Recorded(store, arguments.record, arguments.run_id or uuid4().hex)
+            recorded = Recorded(store, arguments.record, run_id)
         return _answered(Running(loaded, request, arguments.workspace, recorded), arguments)
 
 

@@ -111,7 +111,7 @@ def _show_step(run: RecordedRun, step: Step, *, as_json: bool) -> None:
     if as_json:
         slices = {name: {"before": old, "after": new} for name, (old, new) in changed.slices.items()}
         files = {"added": changed.files.added, "changed": changed.files.changed, "removed": changed.files.removed}
-        show_json({**_step_json(step), "slices": slices, "files": files}, indent=2)
+        show_json({**_step_json(step), "slices": slices, "files": files})
         return
     show(f"Step {step.seq} of {shown_line(run.info.run_id)}: {step.kind}")
     if step.kind == "call":

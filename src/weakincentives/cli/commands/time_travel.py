@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from os.path import commonprefix
 from typing import Any
 
 from ...runtime.record import FileStep, RecordedRun
@@ -14,10 +15,11 @@ from ...runtime.record.files import last_nodes, node_of
 from ...runtime.record.sql import SqlRunStore
 from ...testing.divergences import diff_lines
 from ..output import UsageError, show, show_json, shown_line
-from ..run_stores import existing_run, existing_store
+from ..run_stores import existing_run, existing_store, new_run_id
 
 _MAX_ITEMS = 20
 _MAX_ITEM = 200
+_BEFORE_CHANGE = 60
 _MAX_DIFF_LINES = 200
 
 
@@ -26,7 +28,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     with existing_store(arguments.store, arguments.seal, reads=True) as store:
         run = existing_run(store, arguments.store, arguments.run_id, arguments.before, arguments.after)
         if arguments.json:
-            show_json(_diff_json(run, arguments.before, arguments.after), indent=2)
+            show_json(_diff_json(run, arguments.before, arguments.after))
         else:
             for line in _diff_lines(store, run, arguments.before, arguments.after):
                 show(line)
@@ -37,7 +39,7 @@ def run_fork(arguments: argparse.Namespace) -> int:
     """Make the run and print its name."""
     with existing_store(arguments.store, arguments.seal) as store:
         existing_run(store, arguments.store, arguments.run_id, arguments.step)
-        if arguments.new_id is not None and store.info(arguments.new_id) is not None:
+        if arguments.new_id is not None and store.info(new_run_id("--as", arguments.new_id)) is not None:
             raise UsageError(f"there is a run {arguments.new_id!r} already; choose another name with --as")
         new_id = store.fork(arguments.run_id, at=arguments.step, new_id=arguments.new_id)
         if arguments.json:
@@ -90,13 +92,21 @@ def _item_lines(old: Sequence[Any], new: Sequence[Any]) -> Iterator[str]:
     before, after = before[same:], after[same:]
     for tag, first, last, begin, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag != "equal":
-            yield from (f"  - {_short(item)}" for item in before[first:last])
-            yield from (f"  + {_short(item)}" for item in after[begin:end])
+            gone, new_ones = before[first:last], after[begin:end]
+            is_pair = len(gone) == len(new_ones) == 1
+            same = len(commonprefix([gone[0], new_ones[0]])) if is_pair else 0  # noqa: RUF071 - of texts, not of paths
+            yield from (f"  - {_short(item, same)}" for item in gone)
+            yield from (f"  + {_short(item, same)}" for item in new_ones)
 
 
-def _short(item: str) -> str:
+def _short(item: str, same: int) -> str:
+    """An item on one line; of a long one what stands around the place where it begins to differ."""
+    at = max(0, same - _BEFORE_CHANGE) if len(item) > _MAX_ITEM else 0
     line = shown_line(item)
-    return line if len(line) <= _MAX_ITEM else f"{line[:_MAX_ITEM]}..."
+    if line != item:  # masked or marked, so the place is another
+        at = 0
+    cut = line[at : at + _MAX_ITEM]
+    return f"{'...' if at else ''}{cut}{'...' if at + _MAX_ITEM < len(line) else ''}"
 
 
 def _file_lines(store: SqlRunStore, steps: Sequence[FileStep], before: int, after: int) -> Iterator[str]:

@@ -132,7 +132,7 @@ class SqlRunStore(ABC):
 
     def take(self, run_id: str, new: NewRun | None = None, /, *, retry: bool = False) -> HeldRun:
         """As `RunStore.take`."""
-        _check_id(run_id)
+        check_id(run_id)
         if new is not None:
             row = self._form.run(new)
             self._write(lambda transaction: begin_run(transaction, run_id, row, self._owner()))
@@ -203,7 +203,7 @@ class SqlRunStore(ABC):
     ) -> str:
         """As `RunStore.fork`."""
         new_id = uuid4().hex if new_id is None else new_id
-        _check_id(new_id)
+        check_id(new_id)
         if not list(self.steps(run_id, after=at - 1, until=at)):
             raise RecordError(f"The run {run_id!r} has no step {at}.")
         fresh = uuid4().hex if effects == "fresh" else None
@@ -409,14 +409,18 @@ class SqlRunStore(ABC):
         """The content with that name in the table, which is not its digest in a sealed store."""
         statement = "SELECT data, size FROM wink_blobs WHERE hash = :hash"
         rows = self._read(lambda transaction: transaction.rows(statement, hash=name))
-        stored = None if not rows else bytes(rows[0][0])
-        if not stored and rows and rows[0][1] > 0:
-            stored = self._from_elsewhere(name)
+        damaged = RecordError(f"The content {name} of the record is damaged. Restore the store from a backup.")
+        try:
+            stored = None if not rows else bytes(rows[0][0])
+            if not stored and rows and rows[0][1] > 0:
+                stored = self._from_elsewhere(name)
+        except TypeError:  # SQLite keeps any value in any column
+            raise damaged from None
         if stored is None:
             raise RecordError(f"The record lacks the content {name}. Was it pruned?")
         content = self._form.content(stored)
         if self._form.name(digest_of(content)) != name:
-            raise RecordError(f"The content {name} of the record is damaged. Restore the store from a backup.")
+            raise damaged
         return content
 
     def _find(self, run_id: str) -> tuple[RunInfo, int] | None:
@@ -481,11 +485,12 @@ def _checked(digest: str, content: Content) -> Content:
     return LargeFile(content.mode, content.size, read)
 
 
-def _check_id(run_id: str) -> None:
+def check_id(run_id: str) -> None:
+    """Refuse what cannot be the id of a run: `TypeError`, or `ValueError`."""
     if not isinstance(run_id, str):
         raise TypeError(f"A run id is a str, got {type(cast('object', run_id)).__name__}.")
     if not run_id or len(run_id) > _MAX_ID or not run_id.isprintable():
         raise ValueError(f"A run id has 1 to {_MAX_ID} printable characters, got {run_id[:50]!r}.")
 
 
-__all__ = ["MAX_FILE", "SqlRunStore"]
+__all__ = ["MAX_FILE", "SqlRunStore", "check_id"]

@@ -234,8 +234,15 @@ def info_of(row: Sequence[Any], *, alive: bool = False) -> RunInfo:
     """The run that a row of the columns `RUN` is."""
     names = [name.strip() for name in RUN.split(",")]
     values = dict(zip(names, row, strict=True))
-    values |= {name: plain_text(values[name]) for name in _RUN_TEXTS}
-    return RunInfo(**{**values, "tags": json.loads(values["tags"])}, alive=alive)
+    try:
+        texts = {name: plain_text(values[name]) for name in _RUN_TEXTS}
+        tags = json.loads(values["tags"])
+        values |= {name: float(values[name]) for name in ("created", "updated")}
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise RecordError(
+            f"The row of the run {values['run_id']!r} cannot be read: {error}. Restore the store from a backup."
+        ) from None
+    return RunInfo(**{**values, **texts, "tags": tags}, alive=alive)
 
 
 def step_of(row: Sequence[Any]) -> Step:
