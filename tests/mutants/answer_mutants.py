@@ -367,7 +367,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is running goes on when a stream is left",
-        "loop/batch.py",
+        "loop/background.py",
         "        for task in self._tasks:\n            task.cancel()\n",
         "        for task in self._tasks:\n            pass\n",
         ("tests/loop/test_loop_stream.py",),
