@@ -227,8 +227,9 @@ def test_what_an_agent_inside_a_tool_did_is_part_of_the_call(store: SqliteRunSto
 def mailing_prompt(sent: list[str]) -> Prompt[Any]:
     """A prompt with a tool that could leave the machine."""
 
-    def mail(params: Item) -> ToolResult[Any]:
+    def mail(params: Item, *, context: ToolContext) -> ToolResult[Any]:
         sent.append(params.name)
+        assert context.session.clock.time() > 0
         return ToolResult.ok(None, "Sent.")
 
     tool = Tool[Item, Any](name="mail", description="Mail.", handler=mail)
@@ -277,8 +278,9 @@ def test_a_run_inside_something_else_has_its_own_rows(store: SqliteRunStore, aro
     else:
         with transaction(Session()):
             ask_another()
-    kinds = [step.kind for step in store.steps("inner")]
-    assert kinds == ["begin", "prompt", "turn", "started", "call", "turn", "end"]
+    steps = list(store.steps("inner"))
+    assert [step.kind for step in steps] == ["begin", "prompt", "turn", "started", "call", "turn", "end"]
+    assert list(steps[4].body["times"]) == ["time"]  # for a replay
     served = ask()
     assert sent == ["x"]
     assert [event.outcome for event in served[ToolInvoked].all()] == ["succeeded"]

@@ -162,7 +162,7 @@ class Recorder:
 
     def note_times(self) -> None:
         """Keep what handlers read from the session's clock, until the run is let go."""
-        self._clock = NotedClock(self._session.clock)
+        self._clock = NotedClock(self._session.clock, self.run_id)
         use_clock(self._session, self._clock)
 
     # Serving what is on record.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, final
+from typing import final
 
 from ...clock import Clock
 from ...fence import current_owner
@@ -18,11 +18,13 @@ class NotedClock:
     after `close`, nothing is kept. Safe to use from any thread.
 
     Attributes:
+        run_id: of the run whose calls it keeps them for.
         original: the clock that the session had before.
         clock: the one that is asked; a replay sets another.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, run_id: str) -> None:
+        self.run_id: str = run_id
         self.original: Clock = clock
         self.clock: Clock = clock
         self._times: dict[str, dict[str, list[float]]] | None = {}
@@ -42,7 +44,7 @@ class NotedClock:
         return self._keep("monotonic", self.clock.monotonic())
 
     def _keep(self, which: str, reading: float) -> float:
-        call_id = None if self._times is None else handling()
+        call_id = None if self._times is None else handling(self.run_id)
         if self._times is not None and call_id is not None:
             self._times.setdefault(call_id, {}).setdefault(which, []).append(reading)
         return reading
@@ -56,12 +58,16 @@ class NotedClock:
         self._times = None
 
 
-def handling() -> str | None:
-    """The id of the call whose handler this code is part of; that of the outermost, since only that has a row."""
-    owner = current_owner()
-    while owner is not None and owner.around is not None and owner.around.holder is not None:
+def handling(run_id: str | None = None) -> str | None:
+    """The id of the call whose handler this code is part of; that of the outermost, since only that has a row.
+
+    The outermost of all, or of one run.
+    """
+    owner, call = current_owner(), None
+    while owner is not None and owner.holder is not None:
+        if run_id is None or (owner.recorder is not None and owner.recorder.run_id == run_id):
+            call = getattr(owner.holder, "call", call)
         owner = owner.around
-    call: Any = None if owner is None else getattr(owner.holder, "call", None)
     return None if call is None else call.call_id
 
 
