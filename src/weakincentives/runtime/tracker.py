@@ -59,6 +59,10 @@ class _NativeCalls:
         return self._recorder.run_id
 
     @property
+    def step(self) -> int:
+        return self._recorder.step
+
+    @property
     def stopped(self) -> bool:
         return self._recorder.stopped
 

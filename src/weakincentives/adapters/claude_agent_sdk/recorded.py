@@ -59,6 +59,11 @@ class DrivenRecord:
         return self._recorder.run_id
 
     @property
+    def step(self) -> int:
+        """As `CallRecorder.step`."""
+        return self._recorder.step
+
+    @property
     def is_over(self) -> bool:
         """Whether the run had ended before this evaluation."""
         return self._rows.is_over
