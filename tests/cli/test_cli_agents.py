@@ -346,6 +346,24 @@ def test_check_tries_every_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.endswith("all is well\n")
 
 
+def test_check_names_tools_that_do_not_say_what_they_touch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Their recorded calls are unknown after a crash, and the fix is named. Others are left out."""
+    file = tmp_path / "agent.py"
+    file.write_text(
+        "from weakincentives.prompt import *\n"
+        "def act(params: None) -> ToolResult[str]: return ToolResult('Done.')\n"
+        "def make(name, **more): return Tool[None, str](name=name, description='Act.', handler=act, **more)\n"
+        "tools = [make('mail'), make('pay', idempotency=IdempotencyConfig()),\n"
+        "         make('note', annotations=ToolAnnotations(open_world=False)),\n"
+        "         make('look', annotations=ToolAnnotations(read_only=True))]\n"
+        "agent = PromptTemplate(ns='a', key='b', sections=[MarkdownSection(title='T', template='x', tools=tools)])\n"
+    )
+    _, out, _ = wink(capsys, "check", f"{file}:agent")
+    noted = [line for line in out.splitlines() if "open_world=False" in line]
+    assert len(noted) == 1
+    assert noted[0].startswith("note    mail: killed while it runs")
+
+
 def test_check_finds_examples_that_raise_and_leaves_effects_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """A handler that raises is wrong, one that answers with an error is noted, a real effect is not run unasked."""
     code, out, _ = wink(capsys, "check", f"{AGENTS}:unsound")

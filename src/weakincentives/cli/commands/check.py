@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...adapters import ToolExecutor
 from ...errors import PromptRenderError, RollbackError, WinkError
-from ...prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolExample
+from ...prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolAnnotations, ToolExample
 from ...runtime import ToolCall, ToolInvoked, ToolReply, create_snapshot, release_snapshot, restore_snapshot
 from ...serde import dump_json
 from ...session import Session
@@ -41,12 +41,24 @@ def run(arguments: argparse.Namespace) -> int:
         if result.state == "skipped":
             not_run.append(result.tool)
         show(f"{result.state:7} {result.tool}: {result.text}")
+    silent = _without_annotations(prompt.sections)
+    if silent:
+        show(
+            f"note    {', '.join(silent)}: killed while it runs, a recorded call is unknown and not repeated; "
+            "a tool that changes only state and files should say so: ToolAnnotations(open_world=False)"
+        )
     show(f"{wrong} wrong" if wrong else "all is well", end="")
     if not_run:
         names = ", ".join(dict.fromkeys(not_run))
         show(f"; {_number(len(not_run), 'example')} of {names} not run (--effects runs them, for real)", end="")
     show()
     return 1 if wrong else 0
+
+
+def _without_annotations(sections: Iterable[Section[Any]]) -> list[str]:
+    """The tools that do not say what they touch: for the run record they may leave the machine."""
+    tools = (tool for section in _all(sections) for tool in section.tools)
+    return [tool.name for tool in tools if tool.annotations == ToolAnnotations() and tool.idempotency is None]
 
 
 def _number(count: int, what: str) -> str:

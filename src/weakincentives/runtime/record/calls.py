@@ -110,7 +110,7 @@ class RunRecorder:
         stored = store_result(result, None if tool is None else tool.result_type)
         if stored.problem and not self.rows.keeps_views:
             raise RunFormatError(
-                f"The result of '{event.tool_name}' cannot be recorded: {stored.problem}. "
+                f"The result of '{event.tool_name}' cannot be recorded: {stored.problem.rstrip('.')}. "
                 "Return plain data: a dataclass of JSON-like fields; or record with resumable=False, for looking at it "
                 "only."
             )
