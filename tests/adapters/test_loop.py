@@ -7,10 +7,10 @@ import gc
 import logging
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +31,12 @@ from weakincentives.adapters import (
 )
 from weakincentives.budget import Budget, BudgetTracker, TokenUsage
 from weakincentives.deadlines import Deadline
-from weakincentives.errors import PromptEvaluationError, SessionError, VisibilityExpansionRequired
+from weakincentives.errors import (
+    PromptEvaluationError,
+    PromptValidationError,
+    SessionError,
+    VisibilityExpansionRequired,
+)
 from weakincentives.prompt import (
     MarkdownSection,
     Prompt,
@@ -511,6 +516,55 @@ class Verdict:
 def judge(output: Any = Verdict) -> Prompt[Any]:
     section = MarkdownSection(title="Judge", template="Is it fine?")
     return Prompt(PromptTemplate[output](ns="loop", key="judge", sections=[section]))
+
+
+def checked(validate: Callable[[Any], Any] | str, output: Any = Verdict) -> Prompt[Any]:
+    section, given = MarkdownSection(title="Judge", template="Is it fine?"), cast("Any", validate)
+    return Prompt(PromptTemplate[output](ns="loop", key="judge", sections=[section], validate=given))
+
+
+def test_an_answer_that_is_not_accepted_is_asked_for_again() -> None:
+    """The model reads what `validate=` says; only the answer that was accepted reaches reducers and the caller."""
+    seen: list[Any] = []
+
+    def must_pass(verdict: Verdict) -> str | None:
+        seen.append(verdict)
+        return None if verdict.passed else "a verdict without a reason must pass."
+
+    session = Session()
+    session[Verdict].register(Verdict, append_all)
+    adapter = ScriptedAdapter(say('{"passed": false}'), say('{"passed": true}'))
+    response = adapter.evaluate(checked(must_pass), session)
+    assert response.output == Verdict(True)
+    assert seen == [Verdict(False), Verdict(True)]
+    assert session[Verdict].all() == [Verdict(True)]
+    repair = response.history.messages[2]
+    assert repair.text == (
+        "The answer was not accepted: a verdict without a reason must pass.\n"
+        "Give the whole answer again, as JSON and nothing else."
+    )
+
+
+def test_plain_text_is_validated_too() -> None:
+    """Where the prompt declares no type, or `str`."""
+    for output in (None, str):
+        prompt = checked(lambda text: None if "!" in text else "Say it with force.", output)
+        response = ScriptedAdapter(say("Fine."), say("Fine!")).evaluate(prompt, Session())
+        assert response.text == "Fine!"
+        assert response.history.messages[2].text.endswith("Say it with force.\nGive the whole answer again.")
+
+
+def test_an_answer_that_is_never_accepted_ends_the_evaluation() -> None:
+    """With what was wrong; and so does a validator that raises, or returns something else than a text."""
+    with pytest.raises(PromptEvaluationError, match=r"not accepted, 3 times in a row: no\.") as caught:
+        ScriptedAdapter(*[say('{"passed": true}')] * 3).evaluate(checked(lambda _: "no."), Session())
+    assert caught.value.phase == "response"
+    with pytest.raises(PromptEvaluationError, match=r"validate= of the prompt raised ZeroDivisionError"):
+        ScriptedAdapter(say('{"passed": true}')).evaluate(checked(lambda _: 1 / 0), Session())
+    with pytest.raises(PromptEvaluationError, match=r"None or a text for the model, got bool"):
+        ScriptedAdapter(say('{"passed": true}')).evaluate(checked(lambda _: False), Session())
+    with pytest.raises(PromptValidationError, match="validate= takes a function"):
+        checked("not empty")
 
 
 def test_the_items_of_a_list_go_to_their_reducers() -> None:

@@ -235,28 +235,44 @@ class EvaluationState(Generic[OutputT]):
 
         A refusal is not asked for again, and an answer that was truncated is asked for in fewer words.
         """
-        prompt = self.prompt
-        if prompt.structured_output is None and prompt.output_type is not str:
-            return None
-        try:
-            return prompt.parse_output(text)
-        except ParseError as error:
-            if stop_reason == "refusal":
-                raise self.error(f"The model declined to answer: {text[:500]}", "response") from error
-            return self._ask_for_repair(error, stop_reason)
+        prompt, output = self.prompt, None
+        if prompt.structured_output is not None or prompt.output_type is str:
+            try:
+                output = prompt.parse_output(text)
+            except ParseError as error:
+                name = getattr(prompt.output_type, "__name__", "output")
+                return self._ask_for_repair(f"could not be read: {error}", f"valid as {name}", text, stop_reason, error)
+        if prompt.template.validate is not None:
+            problem = self._problem_of(text if output is None else output, prompt.template.validate)
+            if problem is not None:
+                return self._ask_for_repair(f"was not accepted: {problem}", "accepted", text, stop_reason)
+        return output
 
-    def _ask_for_repair(self, error: ParseError, stop_reason: StopReason) -> Repair:
+    def _problem_of(self, answer: Any, validate: Callable[[Any], object]) -> str | None:
+        """What `validate=` says is wrong with the answer."""
+        try:
+            problem = validate(answer)
+        except Exception as error:
+            raise self.error(f"validate= of the prompt raised {type(error).__name__}: {error}", "response") from error
+        if problem is None or isinstance(problem, str):
+            return problem
+        kind = type(problem).__name__
+        raise self.error(f"validate= of the prompt must return None or a text for the model, got {kind}.", "response")
+
+    def _ask_for_repair(
+        self, problem: str, wanted: str, text: str, stop_reason: StopReason, error: ParseError | None = None
+    ) -> Repair:
+        if stop_reason == "refusal":
+            raise self.error(f"The model declined to answer: {text[:500]}", "response") from error
         self.repairs += 1
         if self.repairs > self.settings.output_retries:
+            detail = problem.partition(": ")[2]
             raise self.error(
-                f"The model's answer is not valid as {getattr(self.prompt.output_type, '__name__', 'output')}, "
-                f"{self.repairs} times in a row: {error}",
-                "response",
+                f"The model's answer is not {wanted}, {self.repairs} times in a row: {detail}", "response"
             ) from error
         cut = " It was cut for length: answer more briefly." if stop_reason == "max_tokens" else ""
-        repair = Repair(
-            f"The answer could not be read: {error}{cut}\nGive the whole answer again, as JSON and nothing else."
-        )
+        how = "." if self.prompt.structured_output is None else ", as JSON and nothing else."
+        repair = Repair(f"The answer {problem}{cut}\nGive the whole answer again{how}")
         self.transcript.add(UserMessage(repair.text))
         return repair
 

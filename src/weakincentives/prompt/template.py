@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
@@ -107,6 +107,9 @@ class PromptTemplate(Generic[OutputT]):
         name: the name used in events and error messages; the key unless given.
         policies: asked for every tool, after those of the sections.
         output_instructions: whether the text says how to answer; adapters that send the schema themselves need not.
+        validate: looks at each final answer, in the output type or as text. It returns None when the answer will do, or
+            what is wrong with it: the model reads that and answers again, as often as the adapter's `output_retries`
+            allows. It should be pure: going on with a recorded run calls it again. What it raises ends the evaluation.
 
     `PromptValidationError` for equal keys or tool names, a reserved tool name, a resource type bound twice, or an
     output type without a schema.
@@ -132,6 +135,7 @@ class PromptTemplate(Generic[OutputT]):
         resources: Bindings | None = None,
         output_instructions: bool = True,
         accepts_overrides: bool = True,
+        validate: Callable[[OutputT], str | None] | None = None,
     ) -> None:
         _check("ns", ns, _NS, "agents/review")
         _check("key", key, _KEY, "review")
@@ -147,6 +151,9 @@ class PromptTemplate(Generic[OutputT]):
                 )
         self.accepts_overrides = accepts_overrides
         self.output_instructions = output_instructions
+        if validate is not None and not callable(validate):
+            raise PromptValidationError(f"PromptTemplate {key!r}: validate= takes a function, got {validate!r}.")
+        self.validate: Callable[[Any], str | None] | None = validate
         self.structured_output: StructuredOutput[OutputT] | None = (
             None
             if self.output_type is None or self.output_type is str
