@@ -344,11 +344,13 @@ def test_interrupts_at_any_moment(notes: Notes) -> None:
     try:
         while interrupted < 60:
             try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.01))
+                # Again after a while: an exception that is raised in a finalizer is dropped, and the loop has no end.
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.01), 1.0)
                 while True:
                     notes.write(f"main-{number}")
                     number += 1
             except _InterruptedError:
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 interrupted += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
