@@ -15,7 +15,7 @@ from tests.conftest import examples
 
 from weakincentives.errors import SessionFormatError
 from weakincentives.persistent_map import changed_entries, entries_of, with_entry, without_entry
-from weakincentives.session import Session, SlicePolicy, replace_latest
+from weakincentives.session import Replace, Session, SlicePolicy, reducer, replace_latest
 from weakincentives.session.deltas import adopt_id, apply_delta, dump_delta, show, type_finder, types_of
 from weakincentives.session.encoding import encode_all
 
@@ -173,6 +173,25 @@ def test_a_slice_that_is_as_it_was_at_first_is_told_from_an_empty_one() -> None:
     session.reset()
     apply_delta(copy, through_text(dump_delta(session, since, FIND)[0]), FIND)
     assert dump_delta(copy, None, FIND)[0] == {}
+
+
+@dataclass(frozen=True)
+class Totals:
+    value: int = 0
+
+    @reducer(on=Noticed)
+    def notice(self, event: Noticed) -> Replace[Totals]:
+        return Replace([Totals(self.value + len(event.text))])
+
+
+def test_an_emptied_slice_is_written_as_empty() -> None:
+    """What it held at first is not what it holds, also where nothing was written before."""
+    session, copy = Session(), Session()
+    for one in (session, copy):
+        one.install(Totals, initial=Totals(7))
+    session[Totals].clear()
+    apply_delta(copy, through_text(dump_delta(session, None, type_finder([Totals]))[0]), type_finder([Totals]))
+    assert list(copy[Totals].all()) == []
 
 
 @dataclass(frozen=True)

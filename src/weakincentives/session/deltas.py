@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
@@ -22,9 +23,9 @@ from .events import SlicePolicy, own_policy
 from .json_view import json_view
 from .saved import marked, own_type
 from .session import Session
-from .snapshots import NO_NOTES, LogBuffer, Notes, SliceChange, Slices, Snapshot, compare
+from .snapshots import NO_NOTES, LogBuffer, Notes, SliceChange, Slices, Snapshot
 from .state import SessionState
-from .vector import Vector, VectorDelta
+from .vector import EMPTY, Vector, VectorDelta
 
 FindType = Callable[[str], type[Any]]
 """The class with that name in saved data; raises `SessionFormatError` when it is not known."""
@@ -93,7 +94,7 @@ def dump_slice(now: Snapshot, name: str, find: FindType) -> list[Any]:
         for cls, items in slices.items():
             if type_name(cls) == name:
                 return _dump_whole(cls, policy, items, find)
-    return _dump_whole(find(name), SlicePolicy.LOG, _EMPTY, find)
+    return _dump_whole(find(name), SlicePolicy.LOG, EMPTY, find)
 
 
 def dump_notes(now: Snapshot, find: FindType) -> list[Any]:
@@ -137,7 +138,7 @@ def apply_delta(session: Session, delta: Mapping[str, Any], find: FindType) -> N
             if change is None:
                 slices.pop(cls, None)
             else:
-                before = slices.get(cls, _EMPTY)
+                before = slices.get(cls, EMPTY)
                 slices[cls] = before.patched(_load_change(cls, change, find))
         notes = core.notes
         for key_data, value_data in delta.get("notes", ()):
@@ -194,15 +195,14 @@ def adopt_id(session: Session, session_id: str) -> None:
     session._core._session_id = session_id
 
 
-_EMPTY: Vector[Any] = Vector()
 _MANY = 16
 """So many items are written together."""
 
 
 def _all_of(core: SessionState) -> list[SliceChange]:
-    none: dict[type[Any], Vector[Any]] = {}
-    state = compare(none, core.state, none, SlicePolicy.STATE)
-    return state + compare(none, core.logs, none, SlicePolicy.LOG)
+    """All slices that were written to, empty ones too: what they held at first is not what they hold."""
+    both = ((core.state, SlicePolicy.STATE), (core.logs, SlicePolicy.LOG))
+    return [SliceChange(cls, policy, EMPTY, items) for slices, policy in both for cls, items in slices.items()]
 
 
 def _dump_change(change: SliceChange, core: SessionState, written: Slices, find: FindType) -> list[Any]:
@@ -212,7 +212,7 @@ def _dump_change(change: SliceChange, core: SessionState, written: Slices, find:
     if is_state and cls not in core.state:
         return [name, change.policy.value, None]
     # What a slice held before it was first written to is the program's own: the data must be complete without it.
-    keep, replaced, added = change.after.delta(_EMPTY if is_state and cls not in written else change.before)
+    keep, replaced, added = change.after.delta(EMPTY if is_state and cls not in written else change.before)
     return [
         name,
         change.policy.value,
@@ -279,7 +279,7 @@ def _load_item(cls: type[Any] | None, item: Any, find: FindType) -> Any:
     data, name, patches = item
     if patches is None:
         raise SessionFormatError(f"a value of {name} is on record as its JSON view only")
-    return decode(find(name), data, patches, find)
+    return decode(find(name), deepcopy(data) if patches else data, patches, find)  # which puts the patches into it
 
 
 __all__ = [

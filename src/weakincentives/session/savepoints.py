@@ -121,7 +121,7 @@ def _changes_of(core: SessionState, owner: Owner) -> tuple[SliceChange, ...]:
     changes: list[SliceChange] = []
     for slice_type, is_contended in contended.items():
         old, new = _view(before, slice_type), _view(now, slice_type)
-        if old is not new and not is_log_slice(now[POLICIES], slice_type):
+        if old is not new and (old or new) and not is_log_slice(now[POLICIES], slice_type):
             changes.append(SliceChange(slice_type, SlicePolicy.STATE, old, new, is_contended))
     return tuple(changes)
 

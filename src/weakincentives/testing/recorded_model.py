@@ -61,7 +61,7 @@ class Recording:
 
     def __init__(self, run: RecordedRun) -> None:
         self.run: RecordedRun = run
-        steps = tuple(run.steps())
+        steps = tuple(run.whole_steps())
         self.native_calls: tuple[Step, ...] = native_calls(steps)
         self.steps: tuple[Step, ...] = as_our_steps(steps) if is_driven(steps) else steps
         if not self.steps or self.steps[0].kind != "begin":

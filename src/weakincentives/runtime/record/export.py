@@ -19,6 +19,7 @@ from ...masking import masked_data, redact
 from ...private_files import ensure_private
 from ...prompt.tool import Tool
 from ...serde.secret_fields import has_secrets, without_secrets
+from .large_items import LargeItems
 from .protocol import RunStore
 from .reading import RecordedRun
 from .rows import FileStep, NewRows, NewRun, RunInfo, Step, digest_of
@@ -194,6 +195,8 @@ class _Masking:
         self._made: dict[str, bytes] = {}
         self._names: dict[str, str] = {}
         self._found = 0
+        self._large = self._masked_large = LargeItems()
+        self._has_masked_state = False
 
     def blobs(self, steps: list[Step], files: list[FileStep]) -> Mapping[str, bytes]:
         """The content that masked rows refer to."""
@@ -241,13 +244,21 @@ class _Masking:
         if "result" in body:
             body["result"] = self._result(step.tool or "", body["result"])
         if "state" in body:
-            body["state"] = _state(body["state"])
+            body["state"] = self._state(body["state"])
         if "inside" in body:
             body["inside"] = [_item(item) for item in body["inside"]]
         event = body.get("event", {})
         if "error" in event:
             body["event"] = {**event, "error": masked_data(event["error"])}
         return self._counted(step, replace(step, body=body))
+
+    def _state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The changes of the session: large items are masked as a whole, and then written as changes again."""
+        whole, self._large = self._large.read(state)
+        masked = _masked_state(whole)
+        made, self._masked_large = self._masked_large.write(masked)
+        self._has_masked_state |= masked != whole
+        return made if self._has_masked_state else state
 
     def _counted(self, row: RowT, masked: RowT) -> RowT:
         self._found += masked != row
@@ -289,7 +300,7 @@ def _json_text(text: str) -> str:
     return text if masked == data else json.dumps(masked, ensure_ascii=False)
 
 
-def _state(state: Mapping[str, Any]) -> dict[str, Any]:
+def _masked_state(state: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = dict(state)
     if "slices" in made:
         made["slices"] = [[name, policy, _change(change)] for name, policy, change in made["slices"]]

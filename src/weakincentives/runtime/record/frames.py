@@ -10,8 +10,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
+from ...errors import RunFormatError, SessionFormatError
 from ...session import Snapshot
 from ...session.deltas import FindType, dump_notes, dump_slice
+from .large_items import LargeItems, is_whole
 from .protocol import RunStore
 from .rows import FrameStep, Step, digest_of
 
@@ -57,26 +59,28 @@ class FrameWriter:
         self._complete = complete[0]
         changed = {(frame.slice, frame.seq) for frame in frames if frame.blob is None}
         for step in steps:
-            for name, change, is_whole in _changes(step.body.get("state", {})):
+            for name, change, whole in _changes(step.body.get("state", {})):
                 if step.seq > self._complete:
-                    self._add(name, step.seq, change, is_whole)
+                    self._add(name, step.seq, change, whole)
                 else:
                     self._weigh(name, change, is_whole=(name, step.seq) not in changed)
         return True
 
-    def frames(self, seq: int, state: Mapping[str, Any], now: Snapshot) -> tuple[list[FrameStep], dict[str, bytes]]:
+    def frames(
+        self, seq: int, state: Mapping[str, Any], now: Snapshot, large: LargeItems
+    ) -> tuple[list[FrameStep], dict[str, bytes]]:
         """The rows to write with a step that changed slices so, and their blobs; then `wrote` is to be called."""
-        for name, change, is_whole in _changes(state):
-            self._add(name, seq, change, is_whole or seq == 1)
+        for name, change, whole in _changes(state):
+            self._add(name, seq, change, whole or seq == 1)
         if seq > 1 and seq - self._complete < _EVERY and self._pending_weight <= _LIGHT:
             return [], {}
         blobs: dict[str, bytes] = {}
         rows = dict(self._pending)
         for name in self._weights:
-            whole = self._whole(name, now)
-            if whole is not None:
-                blob = digest_of(whole)
-                blobs[blob] = whole
+            frame = self._whole(name, now, large)
+            if frame is not None:
+                blob = digest_of(frame)
+                blobs[blob] = frame
                 rows[name, seq] = FrameStep(name, seq, blob)
         return [*rows.values(), FrameStep(COMPLETE, seq, IN_STEP)], blobs
 
@@ -109,21 +113,42 @@ class FrameWriter:
                 self._replacing[name] = self._replacing.get(name, 0) + weight
         return weight
 
-    def _whole(self, name: str, now: Snapshot) -> bytes | None:
+    def _whole(self, name: str, now: Snapshot, large: LargeItems) -> bytes | None:
         """The slice as a blob, if the changes are heavier than it is; those that only add to it never are."""
         weight, replacing = self._weights[name], self._replacing.get(name, 0)
         if replacing <= max(_LIGHT, self._checks.get(name, 0)):
             return None
-        data = _json(dump_notes(now, self._find) if name == NOTES else dump_slice(now, name, self._find)).encode()
+        data = _json(dump_notes(now, self._find) if name == NOTES else self._slice(now, name, large)).encode()
         if len(data) > _HEAVIEST:
             self._checks[name] = 2 * replacing
             return None
         self._checks[name] = len(data)
         return data if weight > len(data) else None
 
+    def _slice(self, now: Snapshot, name: str, large: LargeItems) -> list[Any]:
+        """The slice; its large items as they are on record, since later patches are made to these."""
+        made = dump_slice(now, name, self._find)
+        items = made[2][2]
+        for index, item in large[name].items():
+            items[index] = {"whole": item}
+        return made
+
 
 def state_changes(store: RunStore, run_id: str, until: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Changes that give what the session held after a step, applied in order to an empty one, with their steps."""
+    """Changes that give what the session held after a step, applied in order to an empty one, with their steps.
+
+    Raises `RunFormatError` for rows that do not follow one another.
+    """
+    large = LargeItems()
+    for seq, change in _needed_changes(store, run_id, until):
+        try:
+            state, large = large.read(change)
+        except SessionFormatError as error:
+            raise RunFormatError(f"Step {seq} of {run_id!r} cannot be read: {error}.") from error
+        yield seq, state
+
+
+def _needed_changes(store: RunStore, run_id: str, until: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
     frames = store.frames(run_id, until=until)
     complete = next((frame.seq for frame in frames if frame.slice == COMPLETE), 0)  # 0: there were no frames then
     wanted: dict[int, dict[str, bool]] = {}
@@ -150,7 +175,7 @@ def state_changes(store: RunStore, run_id: str, until: int) -> Iterator[tuple[in
 def _changes(state: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
     """Each slice with its change, and whether that alone gives the whole slice."""
     for name, _, change in state.get("slices", ()):
-        yield name, change, change is None or len(change[1]) == change[0]
+        yield name, change, is_whole(change)
     if "notes" in state:
         yield NOTES, [0, {}, state["notes"]], False
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from ...errors import RecordError, RunFormatError, SessionFormatError
@@ -13,6 +13,7 @@ from ...session import Session
 from ...session.deltas import apply_delta, type_finder
 from .files import last_nodes, node_of
 from .frames import state_changes
+from .large_items import LargeItems
 from .protocol import RunStore
 from .rows import RunInfo, Step, not_resumable
 
@@ -68,6 +69,19 @@ class RecordedRun:
         """Its calls, in the order in which they took effect."""
         return tuple(self._store.steps(self.info.run_id, kinds=("call",)))
 
+    def whole_steps(self) -> Iterator[Step]:
+        """All its steps, in order, with whole items where a row says only what changed in a large one."""
+        large = LargeItems()
+        for step in self._store.steps(self.info.run_id):
+            if "state" in step.body:
+                try:
+                    state, large = large.read(step.body["state"])
+                except SessionFormatError as error:
+                    raise RunFormatError(f"Step {step.seq} of {self.info.run_id!r} cannot be read: {error}.") from error
+                yield replace(step, body={**step.body, "state": state})
+            else:
+                yield step
+
     def step(self, seq: int) -> Step:
         """One step."""
         found = tuple(self._store.steps(self.info.run_id, after=seq - 1, until=seq))
@@ -95,10 +109,11 @@ class RecordedRun:
                     slices.pop(name, None)
                     continue
                 keep, replaced, added = change
-                items = slices.get(name, [])[:keep]
+                items = slices.setdefault(name, [])
+                del items[keep:]
                 for index, item in replaced.items():
                     items[int(index)] = item[0]
-                slices[name] = items + [item[0] for item in added]
+                items.extend(item[0] for item in added)
         return slices
 
     def state_at(self, seq: int) -> Session:

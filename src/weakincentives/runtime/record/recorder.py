@@ -35,6 +35,7 @@ from ...session.snapshots import SliceChange
 from ...waiting import Waiting
 from .files import FileRecorder, FileRows, FilesToKeep, KeptFile, node_text
 from .frames import FrameWriter
+from .large_items import LargeItems
 from .protocol import HeldRun, RunStore
 from .rows import Content, FileStep, NewRows, Step, StepKind, digest_of, not_resumable
 from .times import NotedClock
@@ -91,6 +92,7 @@ class Recorder:
         self._find: FindType = type_finder(())
         self._writable: FindType = self._find  # the classes that may be written
         self._frames: FrameWriter | None = None
+        self._large = LargeItems()
         self._session: Session = self._shown
         self._clock: NotedClock | None = None
         self.files: FileRecorder | None = None
@@ -265,10 +267,11 @@ class Recorder:
 
     def _show(self, step: Step, skip: Iterable[type[Any]] = REBUILT) -> None:
         try:
+            state, self._large = self._large.read(step.body.get("state", {}))
             if self.keeps_views:
-                apply_readable(self._shown, step.body.get("state", {}), self._find, self._unread)
+                apply_readable(self._shown, state, self._find, self._unread)
             else:
-                apply_delta(self._shown, step.body.get("state", {}), self._find)
+                apply_delta(self._shown, state, self._find)
             self._since = show(self._session, self._shown, skip=frozenset(skip))
         except (SessionFormatError, IndexError, KeyError, TypeError, ValueError) as error:
             raise RunFormatError(
@@ -417,12 +420,14 @@ class Recorder:
             state, _, now = self._changes(kind == "begin")
         else:
             state, now = {}, self._since
+        state, large = self._large.write(state)
         step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=_with_state(body, state), **columns)
         steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
-        self._add(NewRows([step], steps, self._blobs, status), now)
+        self._add(NewRows([step], steps, self._blobs, status), now, large)
 
     def _append(self, row: CallRow) -> None:
         state, rebuilt, now = self._changes(False)
+        state, large = self._large.write(state)
         inside = dump_logged(rebuilt, self._writable, self._own)
         event, seq = row.event, self._seq + 1
         if inside:
@@ -436,7 +441,7 @@ class Recorder:
         )  # fmt: skip
         files = [FileStep(path, seq, before, after) for path, before, after in row.files]
         blobs = {**self._blobs, **row.blobs} if row.blobs else self._blobs
-        self._add(NewRows([step], files, blobs), now)
+        self._add(NewRows([step], files, blobs), now, large)
         self._own.add(event.event_id)
 
     def _changes(self, everything: bool) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
@@ -448,10 +453,10 @@ class Recorder:
                 "its class in MainLoopConfig(record_types=...); or record with resumable=False, for looking at it only."
             ) from error
 
-    def _add(self, rows: NewRows, now: Snapshot) -> None:
+    def _add(self, rows: NewRows, now: Snapshot, large: LargeItems) -> None:
         step = rows.steps[-1]
         if self._frames is not None:
-            frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now)
+            frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
         self.held.append(rows)
@@ -459,6 +464,7 @@ class Recorder:
             self._frames.wrote(rows.frames)
         self._seq = step.seq
         self._since = now
+        self._large = large
         self._blobs = {}
 
 

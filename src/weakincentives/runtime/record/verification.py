@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, final, get_args
 
-from ...errors import RecordError
+from ...errors import RecordError, SessionFormatError
 from ...session.encoding import present_name
 from ..ledger.sql import SqlTransaction
 from .frames import COMPLETE, IN_STEP, NOTES
+from .large_items import LargeItems, is_whole
 from .rows import StepKind
 from .seals import RowForm
 from .statements import plain_text
@@ -123,27 +124,31 @@ class _Frames:
                 self._rows.setdefault(seq, {})[plain_text(name)] = blob
         self._slices: dict[str, list[Any]] = {}
         self._notes: dict[str, Any] = {}
+        self._large = LargeItems()
+        self._readable = True
 
     def give_up(self) -> None:
         """A step cannot be read, so what comes after it cannot be compared."""
-        self._complete = 0
+        self._readable = False
 
     def problems_at(self, seq: int, state: Mapping[str, Any]) -> Iterator[str]:
         """What is wrong with the rows of a step that changed the session so; steps are given in order."""
-        if seq > self._complete:
+        if not self._readable:
             return
         where = f"Run {self._run_id!r}, step {seq}"
         rows = self._rows.get(seq, {})
         try:
             changed = self._apply(state)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, SessionFormatError):
             yield f"{where}: its changes of the session cannot be read."
             self.give_up()
             return
-        for name, is_whole in changed.items():
+        if seq > self._complete:
+            return
+        for name, whole in changed.items():
             if name not in rows:
                 yield f"{where}: {name} was changed, but its row among the frames is missing."
-            elif rows[name] == IN_STEP and not is_whole and seq > 1:
+            elif rows[name] == IN_STEP and not whole and seq > 1:
                 yield f"{where}: {name} is not in it as a whole, as the frames say."
         for name, blob in rows.items():
             if blob and not self._is_right(name, blob):
@@ -152,9 +157,10 @@ class _Frames:
     def _apply(self, state: Mapping[str, Any]) -> dict[str, bool]:
         """Which slices a step changed, and whether the step alone says what they hold."""
         changed: dict[str, bool] = {}
-        for name, _, change in state.get("slices", ()):
+        whole, self._large = self._large.read(state)
+        for (name, _, change), (_, _, recorded) in zip(whole.get("slices", ()), state.get("slices", ()), strict=True):
             items = self._slices.pop(present_name(name), [])
-            changed[name] = change is None or len(change[1]) == change[0]
+            changed[name] = is_whole(recorded)
             if change is not None:
                 self._slices[present_name(name)] = _patched(items, change)
         for key, value in state.get("notes", ()):
@@ -174,8 +180,9 @@ class _Frames:
         try:
             if name == NOTES:
                 return _same({_json(key): value for key, value in whole}, self._notes)
-            return _same(_patched([], whole[2]), self._slices.get(present_name(name), []))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            state, _ = LargeItems().read({"slices": [whole]})
+            return _same(_patched([], state["slices"][0][2]), self._slices.get(present_name(name), []))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, SessionFormatError):
             return False
 
 
