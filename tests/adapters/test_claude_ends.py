@@ -152,6 +152,7 @@ def test_a_message_that_comes_after_the_deadline_ends_the_tool_for_its_sake(root
     assert _ended(session, root) == "deadline"
 
 
+@pytest.mark.slow
 def test_an_sdk_that_fails_when_the_deadline_ends_it_changes_nothing(root: Path, files: HostFilesystem) -> None:
     """The process may break while it is stopped. What stopped it was the deadline."""
 
@@ -162,6 +163,7 @@ def test_an_sdk_that_fails_when_the_deadline_ends_it_changes_nothing(root: Path,
     _evaluate_until_late(lambda deadline, session: adapter.evaluate(_prompt(files), session, deadline=deadline), root)
 
 
+@pytest.mark.slow
 def test_a_tool_that_says_it_was_interrupted_by_the_deadline_has_that_outcome(
     root: Path, files: HostFilesystem
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_tool_that_says_it_was_interrupted_by_the_deadline_has_that_outcome(
     _evaluate_until_late(lambda deadline, session: adapter.evaluate(_prompt(files), session, deadline=deadline), root)
 
 
+@pytest.mark.slow
 def test_the_deadline_of_a_bound_tracker_ends_the_tool(root: Path, files: HostFilesystem) -> None:
     """A budget among the resources may have a deadline; it does not wait for the next message."""
 

@@ -99,6 +99,7 @@ BEGIN = (
 RESUME = ("resume", "runs.db", "o-7", "desk.py:Desk", "--workspace", "files", "--model", "scripted")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_one_command(here: Path) -> None:
     """The request is read back, what is on record is not done again, and the answer comes out."""
     assert wink(*BEGIN, "--model", "scripted").returncode == -signal.SIGKILL
@@ -116,6 +117,7 @@ def test_a_run_that_was_killed_goes_on_with_one_command(here: Path) -> None:
     assert (again.returncode, again.stdout) == (0, "Done.\n")
 
 
+@pytest.mark.slow
 def test_run_with_the_same_id_goes_on_too(here: Path) -> None:
     """Also for a prompt, whose request is not on record."""
     for target in (["desk.py:Desk", "--request", '{"number": 7}'], ["desk.py:prompt"]):
@@ -128,6 +130,7 @@ def test_run_with_the_same_id_goes_on_too(here: Path) -> None:
         assert (went_on.returncode, went_on.stdout) == (0, "Done.\n"), went_on.stderr
 
 
+@pytest.mark.slow
 def test_files_that_were_changed_meanwhile_are_named_and_world_says_what_to_do(here: Path) -> None:
     """Without it the command fails and names both ways."""
     assert wink(*BEGIN, "--model", "scripted").returncode == -signal.SIGKILL
@@ -256,6 +259,7 @@ def test_of_a_long_item_the_part_that_differs_is_shown(tmp_path: Path, capsys: p
         assert json.loads(line)["slices"]["m:Plan"]["after"] == [plans[1]]
 
 
+@pytest.mark.slow
 def test_what_was_added_to_a_long_slice_is_found_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also when its items are alike, as those of a log of polls are."""
     store = str(tmp_path / "runs.db")

@@ -213,6 +213,7 @@ def _race(fs: HostFilesystem, seconds: float) -> tuple[int, int]:
     return tries, swaps
 
 
+@pytest.mark.slow
 def test_swapping_a_symlink_in_leaks_nothing(fs: HostFilesystem) -> None:
     """While a directory and a symlink change places, no operation ever reaches the outside."""
     tries, swaps = _race(fs, 1.0)

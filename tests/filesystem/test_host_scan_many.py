@@ -90,6 +90,7 @@ def test_a_change_of_the_same_length_in_one_tick_is_seen(tmp_path: Path) -> None
         assert len(fs.changes(snapshot).changed) == len(hot)
 
 
+@pytest.mark.slow
 def test_shared_files_do_not_grow_without_end(tmp_path: Path) -> None:
     """Where most of one is needed no more, the rest is copied again and it goes."""
     root = tmp_path / "root"

@@ -220,6 +220,7 @@ def test_a_leader_that_fails_fails_alone(notes: Notes, pool: ThreadPoolExecutor)
     other.close()
 
 
+@pytest.mark.slow
 def test_each_waits_for_other_programs_as_long_as_it_is_patient(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     """A locked file is reported to all that wait at about the same time, not to one after the other."""
     notes = Notes(tmp_path / "ledger.db", patience=1.0)
@@ -407,6 +408,7 @@ def test_a_fork_waits_for_the_end_of_a_commit(notes: Notes) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.slow
 def test_a_child_runs_nothing_that_its_parent_waits_for(notes: Notes, pool: ThreadPoolExecutor) -> None:
     """The lock is held, and others stand in line: a claim that the child made for one of them would have no holder."""
     ran, parent = notes.path.with_name("ran"), os.getpid()

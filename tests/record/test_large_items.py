@@ -171,6 +171,7 @@ def check(store: SqliteRunStore, run_id: str, seen: dict[int, list[Plan]]) -> No
     assert list(store.verify()) == []
 
 
+@pytest.mark.slow
 def test_a_change_of_one_job_is_a_small_row(tmp_path: Path) -> None:
     """The store grows with what changed, not with the plan: no more than three times the plan and its changes."""
     with SqliteRunStore(tmp_path / "runs.db", durable=False) as store:

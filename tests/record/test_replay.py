@@ -66,6 +66,7 @@ def test_everything_a_run_can_do_goes_as_it_did(store: SqliteRunStore) -> None:
         assert result.same
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_replayed_as_far_as_it_went(store: SqliteRunStore) -> None:
     """From every step at which its record may end."""
     World().run(store, "whole", Model(script()))

@@ -109,6 +109,7 @@ def stored(path: Path) -> Iterator[bytes]:
             yield file.read_bytes()
 
 
+@pytest.mark.slow
 def test_nothing_that_was_said_or_written_stands_in_a_sealed_store(path: Path) -> None:
     """A run with everything in it: request, prompt, arguments, replies, state, notes, files; nor digests."""
     with SqliteRunStore(path, seal=SEAL) as store:
@@ -295,6 +296,7 @@ def test_pruning_finds_what_sealed_bodies_refer_to(open_store: Open) -> None:
         held.release()
 
 
+@pytest.mark.slow
 def test_an_exported_run_is_not_sealed_unless_it_gets_a_seal(path: Path) -> None:
     """The file is for somebody else, who does not have the key: masked, or sealed for them."""
     with SqliteRunStore(path, seal=SEAL) as store:

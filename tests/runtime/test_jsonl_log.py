@@ -376,6 +376,7 @@ while number != int(sys.argv[3]):
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_no_line_but_the_last_is_damaged(tmp_path: Path) -> None:
     """`kill -9` again and again, into one file: of each process all lines are there from the first to the last."""
     path = tmp_path / "agent.jsonl"
@@ -393,6 +394,7 @@ def test_killed_at_any_moment_no_line_but_the_last_is_damaged(tmp_path: Path) ->
     assert all(found == list(range(len(found))) for found in numbers.values())
 
 
+@pytest.mark.slow
 def test_several_processes_share_a_file_and_rotate_it(tmp_path: Path) -> None:
     """Three processes, small files: each line that is kept is whole, and those of a process are in order."""
     path = tmp_path / "agent.jsonl"

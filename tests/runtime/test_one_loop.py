@@ -136,6 +136,7 @@ def test_tools_under_test_share_a_pooled_client(client: httpx.AsyncClient) -> No
     assert [execute_tool(fetching(client), {"text": "a"}).result.value for _ in range(3)] == ["ok"] * 3
 
 
+@pytest.mark.slow
 def test_threads_of_one_executor_share_a_pooled_client(client: httpx.AsyncClient) -> None:
     """An executor has one loop, whichever thread its calls come from."""
     with executor_of(fetching(client), session=Session()) as executor, ThreadPoolExecutor(4) as pool:

@@ -248,6 +248,7 @@ REFUSALS: list[tuple[Callable[[ToolExecutor], ToolReply], str]] = [
 
 @pytest.mark.parametrize(("run", "outcome"), REFUSALS)
 @pytest.mark.parametrize("limit", ["timeout", pytest.param("deadline", marks=pytest.mark.slow)])  # a second each
+@pytest.mark.slow
 def test_a_subscriber_of_a_refused_call_is_given_up_on(
     run: Callable[[ToolExecutor], ToolReply], outcome: str, limit: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,6 +77,7 @@ def test_workers_are_used_again() -> None:
     assert len(names()) <= before + 3
 
 
+@pytest.mark.slow
 def test_idle_workers_are_limited() -> None:
     """After a burst at most sixteen threads stay."""
     barrier = threading.Barrier(30)
@@ -86,6 +87,7 @@ def test_idle_workers_are_limited() -> None:
     assert eventually(lambda: len(names()) <= 16)
 
 
+@pytest.mark.slow
 def test_calls_that_run_at_once_again_and_again_use_the_same_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """More workers than are kept for good stay for a while: the next burst starts no threads, and then they go."""
     monkeypatch.setattr(threads, "_KEEP", 5.0)
