@@ -116,7 +116,8 @@ def _record(tag: bytes, cls: type[Any], names: tuple[str, ...], extra: str | Non
         for name, label in known:
             found = getattr(value, name, _MISSING)
             if found is not _MISSING:
-                part = _encode(found)
+                kind = type(found)
+                part = (_encoders.get(kind) or _learn(kind))(found)  # as `_encode`, which most of the time would go to
                 made += (label, _length(len(part)), part)
         more: Any = None if extra is None else getattr(value, extra, None)
         if more:
