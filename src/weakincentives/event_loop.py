@@ -22,6 +22,18 @@ from weakref import WeakSet, finalize
 from .interrupts import Lock, RLock, shielded, wait_until_done
 from .signals import run_loop, shielded_run
 
+try:  # several times as quick as the public function, which raises where none runs
+    from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
+except ImportError:
+
+    def running_loop() -> AbstractEventLoop | None:
+        """The event loop that runs in this thread, or None."""
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+
+
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -45,14 +57,6 @@ class EventLoop(Protocol):
     def run(self, pending: Awaitable[T], /) -> T:
         """Run it to its end and wait; an interrupt cancels it. Not from the loop's own thread while it runs."""
         ...
-
-
-def running_loop() -> AbstractEventLoop | None:
-    """The event loop that runs in this thread, if any."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def run_on(loop: AbstractEventLoop, pending: Awaitable[T]) -> T:

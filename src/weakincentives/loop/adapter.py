@@ -140,8 +140,9 @@ class Adapter(ABC):
     def _run_options(self, function: str, keywords: RunKeywords) -> RunOptions:
         """The options of `evaluate` or `aevaluate`; what they leave open is the adapter's own."""
         name = f"{type(self).__name__}.{function}"
-        options = options_from(RunOptions, keywords, function=name, others=("tool_results",))
-        return options.over(RunOptions(hide_errors=self.settings.hide_errors))
+        if keywords.get("hide_errors") is None:
+            keywords = {**keywords, "hide_errors": self.settings.hide_errors}
+        return options_from(RunOptions, keywords, function=name, others=("tool_results",))
 
 
 class TurnAdapter(Adapter):

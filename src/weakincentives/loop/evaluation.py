@@ -429,6 +429,8 @@ _indexes: WeakTable[Session, CallCounts[set[str]]] = WeakTable()
 
 def _ids_in_log(session: Session) -> set[str]:
     """The ids of all calls in the session's log, worked out once for each of them. Not to be changed."""
+    if session[ToolInvoked].latest() is None:  # as in most new sessions
+        return set()
     owner = root_of(session)
     with _lock:
         index = _indexes.get(owner)

@@ -481,7 +481,7 @@ def _request_type(cls: type[Any]) -> Any:
 def _with_resources(prompt: Prompt[Any], config: Bindings | None, request: Bindings | None) -> Prompt[Any]:
     """The prompt with a resource context of its own, so that nothing it builds outlives the request."""
     defaults = {key: value for key, value in as_bindings(config).items() if not _bound_in_prepare(prompt, key)}
-    return prompt.bind(resources={**defaults, **as_bindings(request)})
+    return prompt.bind(resources={**defaults, **as_bindings(request)} or None)
 
 
 def _bound_in_prepare(prompt: Prompt[Any], key: type[Any]) -> bool:
