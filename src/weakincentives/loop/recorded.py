@@ -182,11 +182,12 @@ class RecordedSteps:
         await self._live.sleep(seconds)
 
     async def enter(self) -> None:
-        """Enter the resources, and bring the files to where the record ends.
+        """Enter the resources, and bring them and the files to where the record ends.
 
         Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards.
         """
         await self._live.enter()
+        await self._rows.restore_resources(self._waiting)
         self._rows.note_times()
         fs = self._executor.run.resources.get(Filesystem, None)
         is_over = self._rows.is_over
@@ -201,9 +202,12 @@ class RecordedSteps:
     async def close(self) -> None:
         """Leave the resources, and let other processes have the run."""
         try:
-            await self._live.close()
+            self._rows.forget_resources()
         finally:
-            self._rows.release()
+            try:
+                await self._live.close()
+            finally:
+                self._rows.release()
 
     async def finished(self, response: PromptResponse[Any]) -> None:
         """Record the answer."""
