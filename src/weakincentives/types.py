@@ -48,7 +48,7 @@ class Recordable(Snapshotable[SnapshotT], Protocol[SnapshotT]):
     """One whose state can be on record, so that a run that was interrupted goes on with it.
 
     Deltas are JSON data: dicts with texts as keys, lists, texts, numbers, booleans, None. One that would not come back
-    from JSON as it is ends the run with `RunFormatError`, and its call is undone; so is one whose `record_delta` raises.
+    from JSON as it is ends the run with `RunFormatError`, and its call is undone; so does a `record_delta` that raises.
     The record keeps a snapshot of its own from one row to the next, beside those of calls, and gives it back in any
     order: snapshots must not depend on one another. Both methods are called where `snapshot` is, and must not wait.
     """

@@ -134,6 +134,16 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
+def killed(_: object) -> Any:
+    """A turn in which the process ends."""
+    raise Killed
+
+
+def broken(_: object) -> Any:
+    """A turn for which there is no answer."""
+    raise ValueError("no model")
+
+
 def run(store: SqliteRunStore, prompt: Prompt[str], *script: Any, run_id: str = "r", **how: Any) -> Any:
     return ScriptedAdapter(*script).evaluate(prompt, Session(), record=store.run(run_id, **how))
 
@@ -396,29 +406,29 @@ def test_refusing_what_only_the_beginning_says_does_not_end_the_run(store: Sqlit
             raise ValueError("not that")
 
     with pytest.raises(Killed):
-        run(store, agent({Basket: Basket()}), lambda _: (_ for _ in ()).throw(Killed))
+        run(store, agent({Basket: Basket()}), killed)
     with pytest.raises(RunFormatError):
         run(store, agent({Basket: Refusing()}))
     assert run(store, agent({Basket: Basket()}), say("Done.")).text == "Done."
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [[BASKET, "delta", {"keep": 0, "added": ["x"]}]],
-        [[BASKET, "strange", {}]],
-        [[BASKET, ["whole"], {}]],
-        [[BASKET]],
-        [[{"a": 1}, "whole", {}]],
-        7,
-        {"a": "b"},
-        [[BASKET, "whole", {"nothing": 1}]],
-    ],
-)
+DAMAGED: list[Any] = [
+    [[BASKET, "delta", {"keep": 0, "added": ["x"]}]],
+    [[BASKET, "strange", {}]],
+    [[BASKET, ["whole"], {}]],
+    [[BASKET]],
+    [[{"a": 1}, "whole", {}]],
+    7,
+    {"a": "b"},
+    [[BASKET, "whole", {"nothing": 1}]],
+]
+
+
+@pytest.mark.parametrize("rows", DAMAGED)
 def test_a_damaged_record_of_a_resource_is_said_to_be_so(store: SqliteRunStore, rows: Any) -> None:
     """Nothing is run, and the resource is as it was."""
     with pytest.raises(Killed):
-        run(store, agent({}), lambda _: (_ for _ in ()).throw(Killed))
+        run(store, agent({}), killed)
     info = store.info("r")
     assert info is not None
     held = store.take("r", None)  # pyright: ignore[reportArgumentType] - it is there
@@ -433,7 +443,7 @@ def test_a_damaged_record_of_a_resource_is_said_to_be_so(store: SqliteRunStore, 
 def test_a_record_cannot_name_what_the_program_does_not_bind(store: SqliteRunStore) -> None:
     """Nothing is imported for a name in a record."""
     with pytest.raises(Killed):
-        run(store, agent({}), lambda _: (_ for _ in ()).throw(Killed))
+        run(store, agent({}), killed)
     held = store.take("r", None)  # pyright: ignore[reportArgumentType]
     held.append(NewRows([Step(seq=2, kind="message", body={"text": "x", "resources": [["os:system", "whole", "ls"]]})]))
     held.release()
@@ -484,7 +494,7 @@ def test_calls_inside_a_call_are_part_of_its_row(store: SqliteRunStore) -> None:
 def test_a_failed_run_that_is_tried_again_has_its_resources(store: SqliteRunStore) -> None:
     """As of the step where it failed."""
     with pytest.raises(PromptEvaluationError):
-        run(store, agent({Basket: Basket()}), call("add", item="a"), lambda _: 1 / 0)
+        run(store, agent({Basket: Basket()}), call("add", item="a"), broken)
     again = Basket()
     assert run(store, agent({Basket: again}), say("Done."), retry=True).text == "Done."
     assert again.items == ["a"]

@@ -129,7 +129,8 @@ class RecordedSteps:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
         if not self._was_served:
             names = [tool.name for tool in self._executor.tools]
-            await self._rows.write_prompt(self._transcript.prompt, names, self._waiting)
+            sections = self._executor.rendered_prompt.sections
+            await self._rows.write_prompt(self._transcript.prompt, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:

@@ -15,6 +15,7 @@ from ...budget import TokenUsage
 from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
 from ...interrupts import Lock
 from ...prompt.events import CallsUndone, PromptExecuted, PromptRendered, ToolInvoked
+from ...prompt.outline import SectionOutline, outline_data
 from ...prompt.tool import Tool
 from ...session import Session, Snapshot
 from ...session.deltas import (
@@ -99,6 +100,7 @@ class Recorder:
         self._clock: NotedClock | None = None
         self.files: FileRecorder | None = None
         self.prompt: str | None = None
+        self._prompt_row: Mapping[str, Any] = {}
         self.messages: list[str] = []
         self.resources: ResourceRecorder | None = resources
         self.keeps_views: bool = False
@@ -265,7 +267,9 @@ class Recorder:
 
     def _next_but_prompts(self) -> Step | None:
         while (step := self._next()) is not None and step.kind == "prompt":
-            self.prompt = self.text(self._serve().body["text"])
+            body = self._serve().body
+            self.prompt = self.text(body["text"])
+            self._prompt_row = {name: body[name] for name in ("tools", "sections") if name in body}
         return step
 
     def _serve(self) -> Step:
@@ -332,12 +336,15 @@ class Recorder:
                 use_clock(self._session, self._clock.original)
         self.held.release()
 
-    async def write_prompt(self, text: str, tool_names: Sequence[str], waiting: Waiting) -> None:
-        """Record what the model is told, if it differs from before."""
-        if text == self.prompt or self._stopped:
+    async def write_prompt(
+        self, text: str, tool_names: Sequence[str], sections: Iterable[SectionOutline], waiting: Waiting
+    ) -> None:
+        """Record what the model is told, if it differs from before in its text, its tools or its sections."""
+        told = {"tools": list(tool_names), "sections": outline_data(sections)}
+        if self._stopped or (text == self.prompt and told == {**told, **self._prompt_row}):
             return
-        await self._in_turn(waiting, "prompt", body={"text": self.kept(text), "tools": list(tool_names)})
-        self.prompt = text
+        await self._in_turn(waiting, "prompt", body={"text": self.kept(text), **told})
+        self.prompt, self._prompt_row = text, told
 
     async def write_message(self, text: str, files: Sequence[KeptFile], waiting: Waiting) -> None:
         """Record what the model is told in between, with files that changed meanwhile; it is in `messages` then."""
@@ -381,8 +388,10 @@ class Recorder:
         """Record the answer, or the error, that ended the run; `usage` is what its turns do not say."""
         if not self._stopped:
             used = TokenUsage() if usage is None else usage
-            tokens = {"input_tokens": used.input, "output_tokens": used.output}
-            await self._in_turn(waiting, "end", body=body, status="failed" if failed else "done", **tokens)
+            await self._in_turn(
+                waiting, "end", body=body, status="failed" if failed else "done",
+                input_tokens=used.input, output_tokens=used.output,
+            )  # fmt: skip
 
     def kept(self, text: str) -> Any:
         """A text as a row holds it: itself, or the name of the blob that is written with the next row."""

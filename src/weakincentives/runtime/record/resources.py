@@ -19,7 +19,7 @@ from ...filesystem import Filesystem
 from ...interrupts import Lock
 from ...resources import ResourceContext, Scope
 from ...resources.binding import InstanceBinding
-from ...session.encoding import type_name
+from ...session.encoding import class_of, type_name
 from ...session.json_view import json_view
 from ...types import Recordable
 from ...waiting import Waiting
@@ -121,14 +121,13 @@ class ResourceRecorder:
             parts = self._context.root.snapshotables
             if parts is not self._seen:
                 self._seen, self._names = parts, [(part, self._name_of(part)) for part in parts]
-            for part, name in self._names:
-                if part is fs or (at_first and is_filesystem(type(part)) and Filesystem in self._context):
+            for part, bound_as in self._names:
+                if part is fs or (at_first and is_filesystem(class_of(part)) and Filesystem in self._context):
                     continue
-                if name is not None and is_recordable(part):
+                name = type_name(class_of(part)) if bound_as is None else bound_as
+                if bound_as is not None and is_recordable(part):
                     self._note(name, part)
-                    continue
-                name = type_name(type(part)) if name is None else name  # noqa: PLW2901 - what it is called in rows
-                if name not in self._unrecorded:
+                elif name not in self._unrecorded:
                     self._unrecorded.add(name)
                     self._pending.append([name, "unrecorded", None])
 
@@ -230,7 +229,7 @@ class ResourceRecorder:
                 if not is_recordable(part):
                     if is_over or _is_accepted(name, self._accepted):
                         continue
-                    raise _refusal(run_id, [name])
+                    raise _refusal(run_id, [name])  # noqa: TRY301 - those before it are restored, too
                 done.append((part, part.snapshot()))
                 _apply(part, name, known.deltas)
                 self._forget(name)
@@ -265,12 +264,12 @@ def resource_rows(step: Step) -> Iterator[ResourceRow]:
     """What a step says of resources; `RunFormatError` when that cannot be read."""
     rows: Any = step.body.get("resources", ())
     try:
-        for name, what, data in rows:
-            if not isinstance(name, str) or what not in _WHATS:
-                raise ValueError(f"{what!r} is not known")
-            yield name, what, data
+        made = [(name, what, data) for name, what, data in rows if isinstance(name, str) and what in _WHATS]
+        if len(made) != len(rows):
+            raise ValueError(f"one of {len(rows)} is not known")  # noqa: TRY301 - as what cannot be taken apart
     except (TypeError, ValueError) as error:
         raise RunFormatError(f"Step {step.seq} of the record cannot be read: its resources: {error}.") from error
+    yield from made
 
 
 def unrecorded_in(steps: Iterable[Step]) -> set[str]:
@@ -280,6 +279,28 @@ def unrecorded_in(steps: Iterable[Step]) -> set[str]:
         found.update(step.body.get("unrecorded", ()))
         found.update(name for name, what, _ in resource_rows(step) if what == "unrecorded")
     return found
+
+
+def apply_rows(context: ResourceContext, step: Step) -> None:
+    """Make what one step says of resources in those of a program; what it has no such resource for is left out.
+
+    Before the context is open, those that were handed in are all that there is.
+    """
+    bindings = context.root.bindings
+    keys = {type_name(key): key for key, item in bindings.items() if item.scope is Scope.SINGLETON}
+    for name, what, data in resource_rows(step):
+        key = keys.get(name)
+        if key is None or what not in {"whole", "delta"}:
+            continue
+        provider = bindings[key].provider
+        if isinstance(provider, InstanceBinding):
+            part: Any = provider.value
+        elif context.is_open:
+            part = context.get(key)
+        else:
+            continue
+        if is_recordable(part):
+            _apply(part, name, [(step.seq, data)])
 
 
 def _apply(part: Recordable[Any], name: str, deltas: Sequence[tuple[int, Any]]) -> None:
@@ -318,19 +339,19 @@ def _as_json(delta: Any) -> tuple[Any, str]:
         data = json.loads(json.dumps(delta, allow_nan=False))
         problem = _difference(delta, data, "")
     except (TypeError, ValueError, RecursionError) as error:
-        problem = str(error)
+        return json_view(delta), str(error)
     return (json_view(delta), problem) if problem else (data, "")
 
 
 def _difference(delta: Any, data: Any, path: str) -> str:
     """What does not come back as it is, with where it is; empty when all of it does."""
-    kind = type(delta)
-    if kind is not type(data):
+    kind = class_of(delta)
+    if kind is not class_of(data):
         return f"a {kind.__name__}{f' at {path}' if path else ''}"
     if kind is dict:
         given, read = cast("dict[Any, Any]", delta), cast("dict[str, Any]", data)
         for key, value in given.items():
-            if type(key) is not str:
+            if class_of(key) is not str:
                 return f"the key {key!r}{f' at {path}' if path else ''}"
             if found := _difference(value, read[key], f"{path}[{key!r}]"):
                 return found
@@ -341,4 +362,4 @@ def _difference(delta: Any, data: Any, path: str) -> str:
     return ""
 
 
-__all__ = ["ResourceRecorder", "is_recordable", "resource_rows", "unrecorded_in"]
+__all__ = ["ResourceRecorder", "apply_rows", "is_recordable", "resource_rows", "unrecorded_in"]
