@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from weakincentives import Session
+from weakincentives import MainLoop, Session
+from weakincentives.cli import main
 from weakincentives.errors import NotResumableError, PromptEvaluationError, RecordError, RunFormatError
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolAnnotations, ToolContext, ToolResult
 from weakincentives.resources import Binding, Recordable, Scope, Snapshotable
-from weakincentives.runtime import SqliteRunStore
+from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.runtime.record import export_run
 from weakincentives.runtime.record.resources import resource_rows
 from weakincentives.runtime.record.rows import NewRows, Step
-from weakincentives.testing import ScriptedAdapter, call, say
+from weakincentives.testing import ScriptedAdapter, call, replay, say
 
 
 @dataclass(frozen=True)
@@ -498,3 +500,72 @@ def test_a_failed_run_that_is_tried_again_has_its_resources(store: SqliteRunStor
     again = Basket()
     assert run(store, agent({Basket: again}), say("Done."), retry=True).text == "Done."
     assert again.items == ["a"]
+
+
+def test_a_loop_accepts_what_its_config_names(store: SqliteRunStore) -> None:
+    """Also in `execute`, which goes on with a run without being told to; `resume` takes more names."""
+
+    class Shop(MainLoop[str, str]):
+        def prepare(self, request: str) -> tuple[Prompt[str], Session]:
+            return agent({Basket: Basket(), Till: Till()}), Session()
+
+    config = MainLoopConfig(runs=store)
+    with pytest.raises(Killed):
+        Shop(ScriptedAdapter(call("add", item="killed")), config=config).execute("x", run_id="r")
+    with pytest.raises(NotResumableError, match="Till"):
+        Shop(ScriptedAdapter(), config=config).execute("x", run_id="r")
+    accepting = MainLoopConfig(runs=store, accept_unrecorded=("Till",))
+    with pytest.raises(Killed):
+        Shop(ScriptedAdapter(), config=accepting).execute("x", run_id="r")
+    with pytest.raises(Killed):
+        Shop(ScriptedAdapter(), config=config).resume("r", accept_unrecorded=["Till"])
+    with pytest.raises(Killed):
+        asyncio.run(Shop(ScriptedAdapter(), config=config).aresume("r", accept_unrecorded=["Till"]))
+
+
+def test_a_replay_has_what_resources_held(store: SqliteRunStore) -> None:
+    """At first, and after calls that are served; a handler that changes something else is found."""
+
+    def more(_: Add, context: ToolContext) -> None:
+        context.resources.get(Basket).items.append("more")
+
+    script = (call("add", item="a"), call("add", item="b"), call("look", item=""), say("Done."))
+    run(store, agent({Basket: Basket("first")}), *script)
+    recorded = store.open("r")
+    for how in ("run", "serve"):
+        prompt = agent({Basket: Basket("other")})
+        assert replay(recorded, (prompt, Session()), calls=how).divergences == ()  # pyright: ignore[reportArgumentType]
+    found = replay(recorded, (agent({Basket: Basket()}, more), Session())).divergences
+    assert ("state", f"{BASKET} (resource)") in {(one.kind, one.path) for one in found}
+
+
+def test_an_exported_run_is_masked(store: SqliteRunStore, tmp_path: Path) -> None:
+    """What resources say of themselves as well."""
+    key = "sk-ant-" + "a1B2" * 12
+    run(store, agent({Basket: Basket(key)}), say("Done."))
+    with SqliteRunStore(export_run(store, "r", tmp_path / "r.wink")) as copy:
+        assert key not in str(given(copy))
+        assert "masked" in str(given(copy))
+
+
+def test_a_step_shows_what_it_says_of_resources(
+    store: SqliteRunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On one line each."""
+    run(store, agent({Basket: Basket()}), call("add", item="a"), say("Done."))
+    step = store.open("r").calls()[0].seq
+    assert main(["show", str(tmp_path / "runs.db"), "r", str(step)]) == 0
+    assert f'resource {BASKET}: delta {{"keep": 0, "added": ["a"]}}' in capsys.readouterr().out
+
+
+def test_a_run_begins_with_all_that_it_began_with(store: SqliteRunStore) -> None:
+    """State, notes, resources, versions and the fingerprints of its tools."""
+    session = Session()
+    session[Add].append(Add("there"))
+    session.note("a key", 1)
+    ScriptedAdapter(say("Done.")).evaluate(agent({Basket: Basket("x")}), session, record=store.run("r"))
+    begin = store.open("r").step(1)
+    assert set(begin.body) == {"session_id", "state", "resources", "tools", "schemas", "versions"}
+    assert set(begin.body["state"]) == {"slices", "notes"}
+    assert set(begin.body["tools"]) == {"add", "look"}
+    assert begin.body["resources"] == [[BASKET, "whole", {"all": ["x"]}]]

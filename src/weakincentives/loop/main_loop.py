@@ -56,6 +56,8 @@ class MainLoopConfig(RunOptions):
             then recorded as their JSON view instead of being refused.
         record_files: which files a record keeps with their content: "changed", those that calls change; "read", also
             those that handlers read; "all", also all that are there when a run begins.
+        accept_unrecorded: the names of resources whose state is not recorded, and that may have another when a run goes
+            on: what they are bound as, in full (`shop.till:Till`) or the class alone.
     """
 
     resources: Bindings | None = None
