@@ -129,7 +129,8 @@ class RecordedSteps:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
         if not self._was_served:
             names = [tool.name for tool in self._executor.tools]
-            await self._rows.write_prompt(self._transcript.prompt, names, self._waiting)
+            sections = self._executor.rendered_prompt.sections
+            await self._rows.write_prompt(self._transcript.prompt, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
@@ -182,11 +183,12 @@ class RecordedSteps:
         await self._live.sleep(seconds)
 
     async def enter(self) -> None:
-        """Enter the resources, and bring the files to where the record ends.
+        """Enter the resources, and bring them and the files to where the record ends.
 
         Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards.
         """
         await self._live.enter()
+        await self._rows.restore_resources(self._waiting)
         self._rows.note_times()
         fs = self._executor.run.resources.get(Filesystem, None)
         is_over = self._rows.is_over
@@ -201,9 +203,12 @@ class RecordedSteps:
     async def close(self) -> None:
         """Leave the resources, and let other processes have the run."""
         try:
-            await self._live.close()
+            self._rows.forget_resources()
         finally:
-            self._rows.release()
+            try:
+                await self._live.close()
+            finally:
+                self._rows.release()
 
     async def finished(self, response: PromptResponse[Any]) -> None:
         """Record the answer."""

@@ -24,6 +24,7 @@ from ..prompt.template import PromptTemplate
 from ..runtime.ledger import EffectLedger
 from ..runtime.record.export import MASKED_TAG, reading_copy, write_run
 from ..runtime.record.reading import RecordedRun
+from ..runtime.record.resources import unrecorded_in
 from ..runtime.record.rows import Step
 from ..runtime.record.runs import RunRecord
 from ..runtime.record.sqlite import SqliteRunStore
@@ -324,9 +325,7 @@ def _compared(then: Recording, now: Recording, model: RecordedModel, checks: _Ch
         served=dict(model.served),
         not_made=dict(model.not_made),
         missing_files=tuple(sorted(fs.missed)) if isinstance(fs, ReplayedFiles) else (),
-        unrecorded=tuple(
-            sorted({name for step in then.steps for name in step.body.get("unrecorded", ())} | set(model.unread))
-        ),
+        unrecorded=tuple(sorted(unrecorded_in(then.steps) | set(model.unread))),
         environment={
             name: (old, now.versions.get(name, "none"))
             for name, old in then.versions.items()

@@ -139,11 +139,6 @@ class RunRecorder:
 
     def _add_files(self, row: CallRow, savepoint: Savepoint) -> None:
         files = self.rows.files
-        others = [type(part).__name__ for part in savepoint.parts() if files is None or part is not files.fs]
-        new = [name for name in others if name not in self.rows.unrecorded]
-        if new:
-            row.body["unrecorded"] = new
-            self.rows.unrecorded.update(new)
         if files is not None and row.event.success and row.event.changes.files:
             snapshot = savepoint.snapshot_of(files.fs)
             if snapshot is not None:

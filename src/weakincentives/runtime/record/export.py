@@ -245,6 +245,8 @@ class _Masking:
             body["result"] = self._result(step.tool or "", body["result"])
         if "state" in body:
             body["state"] = self._state(body["state"])
+        if "resources" in body:
+            body["resources"] = [[name, what, masked_data(data)] for name, what, data in body["resources"]]
         if "inside" in body:
             body["inside"] = [_item(item) for item in body["inside"]]
         event = body.get("event", {})
