@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -11,18 +10,19 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
+from .. import event_loop
 from ..interrupts import WeakTable
+from ..lazy_modules import asyncio, asyncio_events
 
-try:  # several times as quick as the public function, which raises where none runs
-    from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
-except ImportError:
 
-    def running_loop() -> asyncio.AbstractEventLoop | None:
-        """The event loop that runs in this thread, or None."""
-        try:
-            return asyncio.get_running_loop()
-        except RuntimeError:
-            return None
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, or None."""
+    if "asyncio" not in sys.modules:
+        return None
+    try:  # several times as quick as the public function, which raises where none runs
+        return asyncio_events._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+    except AttributeError:
+        return event_loop.running_loop()
 
 
 _STANDSTILL = 30.0
