@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from ..interrupts import Lock
+from ..lazy_modules import asyncio
 from ..prompt.prompt import Prompt
 from ..run_context import RunContext
 from ..runtime.call import ToolReply

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
@@ -12,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args, ge
 from uuid import uuid4
 
 from ..errors import NotResumableError, RecordError, ResourcesClosedError
+from ..lazy_modules import asyncio
 from ..prompt.prompt import Prompt
 from ..prompt.prompt_resources import Bindings, as_bindings
 from ..prompt.section import Section

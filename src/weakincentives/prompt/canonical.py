@@ -19,7 +19,6 @@ from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
 from functools import cache
-from hashlib import sha256
 from json import dumps
 from pathlib import PurePath
 from struct import Struct
@@ -43,6 +42,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from ..errors import SchemaError
+from ..lazy_modules import hashlib
 
 Encoder = Callable[[Any], bytes]
 
@@ -336,7 +336,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 def serialised_hash(params: object) -> str | None:
     """The hash of the params in JSON; None when they have no JSON form, so that no such row can exist."""
     try:
-        return sha256(_serialised(params)).hexdigest()[:32]
+        return hashlib.sha256(_serialised(params)).hexdigest()[:32]
     except Exception:  # noqa: BLE001 - serialisers are users' code
         return None
 

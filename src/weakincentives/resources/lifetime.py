@@ -7,7 +7,6 @@ lock, and no users' code ever runs while it is held.
 from __future__ import annotations
 
 import logging
-from asyncio import AbstractEventLoop
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -19,6 +18,7 @@ from weakref import ref
 from ..errors import ResourceCycleError, ResourcesClosedError
 from ..event_loop import EventLoop, KeptLoop, home_loop, thread_loop
 from ..interrupts import RLock
+from ..lazy_modules import asyncio
 from ..waiting import Waiting
 from .binding import Binding, InstanceBinding, Scope, name_of
 
@@ -36,10 +36,10 @@ class Build:
 
     __slots__ = ("_done", "asks", "binding", "finished", "for_singleton", "loop", "methods", "parent", "received")
 
-    def __init__(self, binding: Binding[Any], parent: Build | None, loop: AbstractEventLoop | None) -> None:
+    def __init__(self, binding: Binding[Any], parent: Build | None, loop: asyncio.AbstractEventLoop | None) -> None:
         self.binding: Binding[Any] = binding
         self.parent = parent
-        self.loop: AbstractEventLoop | None = loop
+        self.loop: asyncio.AbstractEventLoop | None = loop
         self.asks: list[Build] = []
         self.received: list[object] = []
         self.methods: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ def refuse_deadlock(asker: Build | None, other: Build) -> None:
             raise _cycle([*chain[chain.index(path[-1]) :], *path])
 
 
-def runs_on(build: Build, loop: AbstractEventLoop) -> bool:
+def runs_on(build: Build, loop: asyncio.AbstractEventLoop) -> bool:
     """Whether the build, or one it needs, can only go on when that loop does."""
     return any(path[-1].loop is loop for path in _paths(build))
 
@@ -174,7 +174,7 @@ class Owned:
     value: object
     resource_type: type[Any]
     serial: int
-    loop: AbstractEventLoop | None
+    loop: asyncio.AbstractEventLoop | None
     closing: bool
     snapshotable: bool
     alias: bool = False

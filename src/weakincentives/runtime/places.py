@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from weakref import ref
 
 from ..event_loop import running_loop
 from ..interrupts import WeakTable
+from ..lazy_modules import asyncio
 
 _STANDSTILL = 30.0
 """Seconds that an event loop of another thread may stand still before those that wait for it are told."""
