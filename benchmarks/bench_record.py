@@ -6,11 +6,11 @@ import json
 import sqlite3
 import statistics
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, time
 from typing import Any
 
 from weakincentives import ToolInvoked
@@ -30,23 +30,30 @@ class Entry:
     text: str
 
 
-def add(params: Entry, *, context: ToolContext) -> ToolResult[Entry]:
-    context.session[Entry].append(params)
-    return ToolResult.ok(params, f"Entry {params.number} was added.")
+def nothing() -> None:
+    """Takes the place of a commit where there is none."""
 
 
-def prompt() -> Prompt[Any]:
+def prompt(commit: Callable[[], object] = nothing) -> Prompt[Any]:
+    """One tool, which commits where a record does: before the call, and after it."""
+
+    def add(params: Entry, *, context: ToolContext) -> ToolResult[Entry]:
+        commit()
+        context.session[Entry].append(params)
+        commit()
+        return ToolResult.ok(params, f"Entry {params.number} was added.")
+
     tool = Tool[Entry, Entry](
         name="add", description="Add.", handler=add, annotations=ToolAnnotations(open_world=False), max_repeats=None
     )
     return Prompt(name="bench", sections=[MarkdownSection(title="Task", template="Add entries.", tools=[tool])])
 
 
-def converse(turns: int, record: Any = None, begin: int = 0) -> float:
+def converse(turns: int, record: Any = None, begin: int = 0, commit: Callable[[], object] = nothing) -> float:
     """The CPU seconds of a conversation with a call in each turn."""
     script = [call("add", number=n, text="an entry of ordinary length") for n in range(begin, turns)]
     adapter = ScriptedAdapter(*script, say("Done."), max_turns=turns + 1)
-    subject, session = prompt(), Session()
+    subject, session = prompt(commit), Session()
     start = process_time()
     adapter.evaluate(subject, session, record=record)
     return process_time() - start
@@ -58,36 +65,74 @@ def folder() -> Generator[Path]:
         yield Path(name)
 
 
-def bare_commits(path: Path, rows: list[tuple[Any, ...]], synchronous: str) -> tuple[float, float]:
-    """CPU and elapsed seconds of inserting and committing these rows one by one, with nothing around it."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={synchronous}")
-        columns = ", ".join(f"c{n}" for n in range(2, len(rows[0])))
-        connection.execute(f"CREATE TABLE s (c0 TEXT, c1 INT, {columns}, PRIMARY KEY (c0, c1)) WITHOUT ROWID")
-        statement = f"INSERT INTO s VALUES ({', '.join('?' * len(rows[0]))})"
-        cpu, elapsed = process_time(), perf_counter()
-        for row in rows:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(statement, row)
-            connection.execute("COMMIT")
-        return process_time() - cpu, perf_counter() - elapsed
+class BareCommits:
+    """Writes the rows of a store again, each in the transaction that it was in, with nothing around it.
+
+    The tables, the rows and the number of transactions are the same; so is the update of the run's own row.
+    """
+
+    def __init__(self, store: Path, path: Path, synchronous: str) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute(f"PRAGMA synchronous={synchronous}")
+        with closing(sqlite3.connect(store)) as recorded:
+            for (table,) in recorded.execute("SELECT sql FROM sqlite_master WHERE name LIKE 'wink_%'").fetchall():
+                self._connection.execute(table)
+            for run in recorded.execute("SELECT * FROM wink_runs").fetchall():
+                self._connection.execute(_insert("wink_runs", run), run)
+            steps = recorded.execute("SELECT * FROM wink_steps ORDER BY seq").fetchall()
+            frames = recorded.execute("SELECT * FROM wink_frames ORDER BY seq").fetchall()
+        written = [frame[2] for frame in frames if not frame[1]]  # those up to such a step were written with it
+        batches: dict[int, list[tuple[Any, ...]]] = {seq: [] for seq in written}
+        for frame in frames:
+            batches[next(seq for seq in written if seq >= frame[2])].append(frame)
+        self._transactions = iter([(step, batches.get(step[1], [])) for step in steps])
+        self._step, self._frame = _insert("wink_steps", steps[0]), _insert("wink_frames", ("",) * 4)
+
+    def commit(self) -> bool:
+        """The next transaction; False when there are no more."""
+        step, frames = next(self._transactions, (None, ()))
+        if step is None:
+            return False
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        execute("UPDATE wink_runs SET updated = ? WHERE run_id = ? AND token = ?", (time(), step[0], 1))
+        execute(self._step, step)
+        for frame in frames:
+            execute(self._frame, frame)
+        execute("COMMIT")
+        return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _insert(table: str, row: tuple[Any, ...]) -> str:
+    return f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})"
 
 
 def recorded_against_bare() -> Iterator[Row]:
-    """What recording adds to a conversation, for each row, against the bare commit of the same bytes."""
+    """What recording adds to a conversation, against what bare commits add to it in the same places.
+
+    In a loop of their own they take a fifth to a third less: the processor has nothing else in its caches then.
+    """
     ratios: list[float] = []
     for n in range(9):
         with folder() as here, SqliteRunStore(here / "runs.db", durable=False) as store:
             plain = converse(TURNS)
             recorded = converse(TURNS, store.run("r", types=[Entry]))
-            with closing(sqlite3.connect(here / "runs.db")) as connection:
-                rows = connection.execute("SELECT * FROM wink_steps").fetchall()
-            bare, _ = bare_commits(here / "bare.db", rows, "NORMAL")
+            with closing(BareCommits(here / "runs.db", here / "bare.db", "NORMAL")) as bare:
+                committed = converse(TURNS, commit=bare.commit)
+                start = process_time()
+                while bare.commit():  # what there is before the first call, and after the last
+                    pass
+                committed += process_time() - start
             if n:  # the first has the imports
-                ratios.append((recorded - plain) / bare)
+                ratios.append((recorded - plain) / (committed - plain))
     yield Row(
-        "a recorded step, beyond the step / a bare NORMAL commit of the same bytes", statistics.median(ratios), 3.0
+        "what recording adds to a step / what a bare NORMAL commit of the same rows adds",
+        statistics.median(ratios),
+        3.0,
     )
 
 
@@ -103,11 +148,12 @@ def durable_against_bare() -> Iterator[Row]:
                 held.append(NewRows([step]))
             ours = perf_counter() - start
             held.release()
-            with closing(sqlite3.connect(here / "runs.db")) as connection:
-                rows = connection.execute("SELECT * FROM wink_steps").fetchall()
-            _, bare = bare_commits(here / "bare.db", rows, "FULL")
-            ratios.append(ours / bare)
-    yield Row("a durable append, elapsed / a bare FULL commit of the same bytes", statistics.median(ratios), 1.3)
+            with closing(BareCommits(here / "runs.db", here / "bare.db", "FULL")) as bare:
+                start = perf_counter()
+                while bare.commit():
+                    pass
+                ratios.append(ours / (perf_counter() - start))
+    yield Row("a durable append, elapsed / a bare FULL commit of the same rows", statistics.median(ratios), 1.3)
 
 
 def fast_forward() -> Iterator[Row]:

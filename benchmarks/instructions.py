@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from weakincentives import Session, ToolCall, ToolExecutor, ToolInvoked
@@ -35,10 +36,10 @@ from weakincentives.prompt import (
     ToolContext,
     ToolResult,
 )
-from weakincentives.runtime import EffectLedger
+from weakincentives.runtime import EffectLedger, SqliteRunStore
 from weakincentives.testing import ScriptedAdapter, call, say
 
-from . import bench_engine
+from . import bench_engine, bench_record
 from .bench_loop import Orders
 from .bench_serde import Order
 
@@ -165,6 +166,19 @@ def evaluation() -> Callable[[int], object]:
     return lambda _: ScriptedAdapter(*script, say("done")).evaluate(prompt, Session())
 
 
+def recorded_evaluation(store: SqliteRunStore, *, served: bool) -> Callable[[int], object]:
+    """Ten calls that each add an item; `served`: the evaluation has ended, and all of it comes from the record."""
+    subject = bench_record.prompt()
+    script = [call("add", number=n, text="an entry of ordinary length") for n in range(10)]
+
+    def one(run_id: str) -> object:
+        record = store.run(run_id, types=[bench_record.Entry])
+        return ScriptedAdapter(*script, say("done")).evaluate(subject, Session(), record=record)
+
+    one("served")
+    return lambda _: one("served" if served else f"run{next(_ids)}")
+
+
 def awaiting(handler: Handler, loop: asyncio.AbstractEventLoop, **options: Any) -> Callable[[int], object]:
     """Ten calls in async code, so that starting the event loop counts for little."""
     run = executor(MarkdownSection(title="T", template="x", tools=[tool(handler)]), **options)
@@ -218,6 +232,9 @@ def scenarios() -> Iterator[Scenario]:
     folder = tempfile.mkdtemp()
     yield "a failed call that wrote a file on disk", calling(write_and_fail, files=HostFilesystem(folder)), 20
     yield "an evaluation of 10 calls", evaluation(), 10
+    store = SqliteRunStore(Path(tempfile.mkdtemp(), "runs.db"), durable=False)
+    yield "the same on record, each call with one changed item", recorded_evaluation(store, served=False), 4
+    yield "the same served from the record", recorded_evaluation(store, served=True), 10
     yield "10 calls of an async handler in async code", awaiting(find_async, loop), 8
     yield "the same with a deadline, async", awaiting(find_async, loop, deadline=later), 8
     yield "10 calls of a synchronous handler in async code", awaiting(find, loop), 8

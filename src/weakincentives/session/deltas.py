@@ -125,6 +125,8 @@ def apply_delta(session: Session, delta: Mapping[str, Any], find: FindType) -> N
 
     Raises `SessionFormatError` for data that cannot be read, and then changes nothing.
     """
+    if not delta:
+        return
     core = session._core
     with core.lock:
         state, logs = dict(core.state), dict(core.logs)

@@ -81,9 +81,8 @@ def load_result(stored: StoredResult, declared: Any) -> ToolResult[Any]:
     message, text, name, patches, problem, excluded = stored
     if text is not None and name == "" and _declares(declared):
         try:
-            return ToolResult(
-                message, adapter_of(declared).validate_json(text, by_name=True, by_alias=False), True, excluded
-            )
+            value = adapter_of(declared).validator.validate_json(text, by_name=True, by_alias=False)
+            return ToolResult(message, value, True, excluded)
         except Exception as error:  # noqa: BLE001 - its class, and what checks it, are users' code
             return _without(message, error, excluded)
     if text is None:
@@ -117,7 +116,7 @@ def _as_declared(value: Any, declared: Any) -> str | None:
         return None
     try:
         adapter = adapter_of(declared)
-        text = adapter.dump_json(value, warnings="none", ensure_ascii=True, by_alias=False).decode()
+        text = adapter.serializer.to_json(value, warnings="none", ensure_ascii=True, by_alias=False).decode()
         if class_of(value) is declared and len(text) < _LONGEST_NUMBER and comes_back(value):
             return text
         back = adapter.validate_json(text, by_name=True, by_alias=False)

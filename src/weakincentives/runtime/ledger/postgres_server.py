@@ -238,6 +238,11 @@ class _PostgresTransaction:
     def change(self, statement: str, **values: object) -> int:
         return self._connection.execute(_dialect(statement), values).rowcount
 
+    def change_all(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        text = _NAME.sub("%s", statement)
+        for row in rows:
+            self._connection.execute(text, row)
+
     def next_token(self) -> int:
         return self._connection.execute("SELECT nextval('wink_tokens')").fetchone()[0]
 

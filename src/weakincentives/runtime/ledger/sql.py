@@ -40,6 +40,10 @@ class SqlTransaction(Protocol):
         """Run a change; how many rows it touched."""
         ...
 
+    def change_all(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run a change for each of these rows; each has its values in the order in which the statement names them."""
+        ...
+
     def next_token(self) -> int:
         """A token higher than all before."""
         ...

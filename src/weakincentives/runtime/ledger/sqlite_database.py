@@ -69,6 +69,11 @@ class _SqliteTransaction:
     def change(self, statement: str, **values: object) -> int:
         return self._execute(statement, values).rowcount
 
+    def change_all(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        text = (_dialects.get(statement) or _dialect(statement))[0]
+        for row in rows:
+            self._connection.execute(text, row)
+
     def next_token(self) -> int:
         self._connection.execute("UPDATE wink_tokens SET last = last + 1")
         return self._connection.execute("SELECT last FROM wink_tokens").fetchone()[0]

@@ -171,7 +171,8 @@ def event_of(step: Step, params: Any, tool: Tool[Any, Any] | None, rows: Recorde
     outcome: Any = step.outcome
     context: RunContext | None = run.run_context
     if context is not None:
-        context = replace(context, attempt=told.get("attempt", 1))
+        attempt = told.get("attempt", 1)
+        context = context if context.attempt == attempt else replace(context, attempt=attempt)
     event = tool_invoked(
         step.tool or "", params, result, outcome in ("succeeded", "replayed"), step.started, step.duration,
         step.call_id, run.session_id, run.prompt_name, run.adapter_name, None, rows.text(body["text"]),

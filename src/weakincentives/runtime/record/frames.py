@@ -13,7 +13,7 @@ from typing import Any, final
 from ...errors import RunFormatError, SessionFormatError
 from ...session import Snapshot
 from ...session.deltas import FindType, dump_notes, dump_slice
-from .large_items import LargeItems, is_whole
+from .large_items import LargeItems, is_whole, size_of
 from .protocol import RunStore
 from .rows import FrameStep, Step, digest_of
 
@@ -102,7 +102,7 @@ class FrameWriter:
         keep, replaced, added = change or _NOTHING
         items = [*replaced.values(), *added]
         sample = items if len(items) <= _SAMPLE else items[:: len(items) // _SAMPLE]
-        weight = len(_json(sample)) * len(items) // max(1, len(sample))
+        weight = size_of(sample) * len(items) // max(1, len(sample))
         only_adds = not replaced and keep == self._lengths.get(name, 0) and name != NOTES
         self._lengths[name] = keep + len(added)
         if is_whole:

@@ -11,6 +11,7 @@ a set may be written in another order then.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, final
 
@@ -18,6 +19,10 @@ from ...errors import SessionFormatError
 
 _LARGE = 4096
 """About so many characters of JSON make an item large."""
+_CHUNK = 32
+"""So many small items are weighed together."""
+_WITHOUT_REFERENCES = 2
+"""The version of `marshal`'s format in which equal parts are written each time."""
 
 _NO_ITEMS: Mapping[int, Any] = {}
 
@@ -84,11 +89,16 @@ def _map_change(change: Any, before: Mapping[int, Any], form: Any) -> tuple[Any,
         if kept is not None:
             large[int(index)] = kept
     made_added: list[Any] = []
-    for at, item in enumerate(added, keep):
-        made, kept = form(item, None)
-        made_added.append(made)
-        if kept is not None:
-            large[at] = kept
+    for start in range(0, len(added), _CHUNK):
+        chunk = added[start : start + _CHUNK]
+        if form is _written and len(chunk) > 1 and size_of(chunk) < _LARGE:  # none of them is large then
+            made_added += chunk
+            continue
+        for at, item in enumerate(chunk, keep + start):
+            made, kept = form(item, None)
+            made_added.append(made)
+            if kept is not None:
+                large[at] = kept
     if before or large:
         stay = {at: item for at, item in before.items() if at < keep and str(at) not in replaced}
         after: Mapping[int, Any] = {**stay, **large} if large or len(stay) < len(before) else before
@@ -109,22 +119,29 @@ def _whole_of(item: Any, base: Any) -> tuple[Any, Any]:
 
 def _written(item: Any, base: Any) -> tuple[Any, Any]:
     """An item as it is written, and its data if it is a large one."""
-    weight = _weight(item, _LARGE)
-    if weight < _LARGE:
+    size = size_of(item)
+    if size < _LARGE:
         return item, None
     if base is not None:
         operations = list(_differences(base, item, []))
-        limit = _weight(item) // 2
-        if _weight(operations, limit) < limit:
+        if size_of(operations) < size // 2:
             return {"patch": operations}, item
     return {"whole": item}, item
 
 
-def _weight(value: Any, limit: float = float("inf")) -> int:
-    """About how many characters of JSON a value is; no more is counted once it is over the limit."""
+def size_of(value: Any) -> int:
+    """About how many characters of JSON a value is. It is not written as JSON for that: every row would be, twice."""
+    try:
+        return len(marshal.dumps(value, _WITHOUT_REFERENCES))
+    except ValueError:  # an item of a class of its own, or nested too deeply
+        return _weight(value)
+
+
+def _weight(value: Any) -> int:
+    """The same for data that `marshal` does not take."""
     weight = 0
     left = [value]
-    while left and weight < limit:
+    while left:
         value = left.pop()
         if isinstance(value, str):
             weight += len(value) + 3
@@ -213,4 +230,4 @@ def _changed(value: Any, path: Sequence[Any], operation: Sequence[Any]) -> Any:
     return made
 
 
-__all__ = ["LargeItems", "State", "is_whole"]
+__all__ = ["LargeItems", "State", "is_whole", "size_of"]

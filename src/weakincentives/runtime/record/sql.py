@@ -45,7 +45,8 @@ from .statements import (
     busy,
     frames_until,
     info_of,
-    insert_rows,
+    insert_content,
+    inserts_of,
     is_over,
     plain_text,
     step_of,
@@ -162,6 +163,7 @@ class SqlRunStore(ABC):
             rows = rows._replace(blobs={name: _checked(name, data) for name, data in rows.blobs.items()})
         rows = self._form.rows(rows)
         self._prepare(rows)
+        inserts = inserts_of(info.run_id, rows)
 
         def run(transaction: SqlTransaction) -> bool:
             # Without the status where it stays: SQLite checks that it is a known one for every row that sets it.
@@ -170,7 +172,9 @@ class SqlRunStore(ABC):
             else:
                 fits = transaction.change(_END, run_id=info.run_id, token=info.token, status=rows.status)
             if fits:
-                insert_rows(transaction, info.run_id, rows, self._in_table, self._KNOWN_CONTENT)
+                insert_content(transaction, rows.blobs, self._in_table, self._KNOWN_CONTENT)
+                for statement, values in inserts:
+                    transaction.change_all(statement, values)
             return bool(fits)
 
         if not self._write(run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -93,6 +93,18 @@ OVER: tuple[RunStatus, ...] = ("done", "failed")
 """How a run is that has ended."""
 RUN_ROWS = (("wink_steps", STEP), ("wink_files", "path, seq, before, after"), ("wink_frames", "slice, seq, blob"))
 
+_INSERT_STEP = (
+    f"INSERT INTO wink_steps (run_id, {STEP}) VALUES (:run_id, :seq, :kind, :turn, :parent_seq, :call_id, :tool, "
+    ":outcome, :started, :duration, :input_tokens, :output_tokens, :body) ON CONFLICT (run_id, seq) DO NOTHING"
+)
+_INSERT_FRAME = (
+    "INSERT INTO wink_frames (run_id, slice, seq, blob) VALUES (:run_id, :slice, :seq, :blob) "
+    "ON CONFLICT (run_id, slice, seq) DO NOTHING"
+)
+_INSERT_FILE = (
+    "INSERT INTO wink_files (run_id, path, seq, before, after) VALUES (:run_id, :path, :seq, :before, :after) "
+    "ON CONFLICT (run_id, path, seq) DO NOTHING"
+)
 FILES = (
     "SELECT path, seq, before, after FROM wink_files WHERE run_id = :run_id "
     "AND (CAST(:until AS BIGINT) IS NULL OR seq <= :until) "
@@ -159,47 +171,39 @@ def current(transaction: SqlTransaction, run_id: str) -> RunInfo:
     return info_of(rows[0], alive=True)
 
 
-def insert_rows(
-    transaction: SqlTransaction,
-    run_id: str,
-    rows: NewRows,
-    in_table: Callable[[str, Content], bytes],
-    known_content: str,
-) -> None:
-    """Add rows of a run; those that are there stay. `in_table` says what of a content stands in the table.
+Inserts = Sequence[tuple[str, Sequence[Sequence[object]]]]
+"""Statements, each with the values of the rows that it is run for."""
 
-    `known_content` is what to do about a row of content that is there already.
-    """
-    for digest, data in sorted(
-        rows.blobs.items(), key=itemgetter(0)
-    ):  # in one order, lest two appends wait for each other
+
+def inserts_of(run_id: str, rows: NewRows) -> Inserts:
+    """What adds these rows to a run, apart from their content; rows that are there already stay."""
+    return (
+        (_INSERT_STEP, [_step_values(run_id, step) for step in rows.steps]),
+        (_INSERT_FRAME, [(run_id, stored_text(name), seq, blob) for name, seq, blob in rows.frames]),
+        (
+            _INSERT_FILE,
+            [(run_id, stored_text(file.path), file.seq, file.before, file.after) for file in rows.files],
+        ),
+    )
+
+
+def insert_content(
+    transaction: SqlTransaction, blobs: Mapping[str, Content], in_table: Callable[[str, Content], bytes], known: str
+) -> None:
+    """Add content. `in_table` says what of it stands in the table, `known` what to do about a row that is there."""
+    for digest, data in sorted(blobs.items(), key=itemgetter(0)):  # in one order, lest two appends wait for each other
         transaction.change(
-            "INSERT INTO wink_blobs (hash, size, data) VALUES (:hash, :size, :data) "
-            f"ON CONFLICT (hash) {known_content}",
+            f"INSERT INTO wink_blobs (hash, size, data) VALUES (:hash, :size, :data) ON CONFLICT (hash) {known}",
             hash=digest, size=size_of(data), data=in_table(digest, data),
         )  # fmt: skip
-    for step in rows.steps:
-        transaction.change(
-            f"INSERT INTO wink_steps (run_id, {STEP}) VALUES (:run_id, :seq, :kind, :turn, :parent_seq, :call_id, "
-            ":tool, :outcome, :started, :duration, :input_tokens, :output_tokens, :body) "
-            "ON CONFLICT (run_id, seq) DO NOTHING",
-            run_id=run_id, seq=step.seq, kind=step.kind, turn=step.turn, parent_seq=step.parent_seq,
-            call_id=stored_text(step.call_id), tool=stored_text(step.tool), outcome=step.outcome, started=step.started,
-            duration=step.duration, input_tokens=step.input_tokens, output_tokens=step.output_tokens,
-            body=_json(step.body),
-        )  # fmt: skip
-    for frame in rows.frames:
-        transaction.change(
-            "INSERT INTO wink_frames (run_id, slice, seq, blob) VALUES (:run_id, :slice, :seq, :blob) "
-            "ON CONFLICT (run_id, slice, seq) DO NOTHING",
-            run_id=run_id, slice=stored_text(frame.slice), seq=frame.seq, blob=frame.blob,
-        )  # fmt: skip
-    for file in rows.files:
-        transaction.change(
-            "INSERT INTO wink_files (run_id, path, seq, before, after) VALUES (:run_id, :path, :seq, :before, :after) "
-            "ON CONFLICT (run_id, path, seq) DO NOTHING",
-            run_id=run_id, path=stored_text(file.path), seq=file.seq, before=file.before, after=file.after,
-        )  # fmt: skip
+
+
+def _step_values(run_id: str, step: Step) -> tuple[object, ...]:
+    """In the order of `STEP`."""
+    return (
+        run_id, step.seq, step.kind, step.turn, step.parent_seq, stored_text(step.call_id), stored_text(step.tool),
+        step.outcome, step.started, step.duration, step.input_tokens, step.output_tokens, _json(step.body),
+    )  # fmt: skip
 
 
 def frames_until(transaction: SqlTransaction, run_id: str, until: int) -> Iterator[FrameStep]:
@@ -247,10 +251,12 @@ def info_of(row: Sequence[Any], *, alive: bool = False) -> RunInfo:
 
 def step_of(row: Sequence[Any]) -> Step:
     """The step that a row of the columns `STEP` is."""
-    names = [name.strip() for name in STEP.split(",")]
-    values = dict(zip(names, row, strict=True))
-    texts = {"call_id": plain_text(values["call_id"]), "tool": plain_text(values["tool"])}
-    return Step(**{**values, **texts, "body": json.loads(values["body"])})
+    seq, kind, turn, parent, call_id, tool, outcome, started, duration, input_tokens, output_tokens, body = row
+    return Step(
+        seq=seq, kind=kind, turn=turn, parent_seq=parent, call_id=plain_text(call_id), tool=plain_text(tool),
+        outcome=outcome, started=started, duration=duration, input_tokens=input_tokens, output_tokens=output_tokens,
+        body=json.loads(body),
+    )  # fmt: skip
 
 
 def is_over(info: RunInfo, retry: bool) -> bool:
@@ -292,7 +298,7 @@ _ESCAPED = '/"'
 _RUN_TEXTS = ("loop", "session_id", "lineage", "request", "request_digest")
 """Columns of a run that hold texts of the program."""
 
-_json = json.JSONEncoder(separators=(",", ":")).encode
+_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode  # a circle is a `RecursionError` then
 
 __all__ = [
     "FILES",
@@ -308,7 +314,8 @@ __all__ = [
     "current",
     "frames_until",
     "info_of",
-    "insert_rows",
+    "insert_content",
+    "inserts_of",
     "is_over",
     "plain_text",
     "step_of",
