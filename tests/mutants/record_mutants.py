@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _EDGES = ("tests/record/test_edges.py",)
+_INNER = ("tests/record/test_inner_effects.py",)
 _FORKS = ("tests/record/test_resume.py",)
 _CHANGED = ("tests/record/test_changed_programs.py",)
 _KILLED = ("tests/record/test_killed.py",)
@@ -26,9 +27,16 @@ MUTANTS = [
     Mutant(
         "a tool that ran one that leaves the machine is run again",
         "runtime/record/calls.py",
-        "        elif around.call_id not in self._started and _writes(around):\n",
+        "        elif around.call_id not in self._started:\n",
         "        elif False:\n",
         _EDGES,
+    ),
+    Mutant(
+        "a call that had begun is run again with one that overlapped with it",
+        "loop/recorded.py",
+        "if not any(self._rows.was_started(other.id) for other in left):",
+        "if True:",
+        _INNER,
     ),
     Mutant(
         "a row in the middle of a call has what the call changed so far",
@@ -273,6 +281,13 @@ MUTANTS = [
         "testing/recorded_model.py",
         "if self._serve or (has_effects and not is_named):",
         "if self._serve:",
+        _REPLAY,
+    ),
+    Mutant(
+        "misspelt names of tools to run are passed over",
+        "testing/recorded_model.py",
+        "        if unknown:\n            raise UnknownToolError(",
+        "        if False:\n            raise UnknownToolError(",
         _REPLAY,
     ),
     Mutant(
