@@ -142,19 +142,26 @@ class RecordedSteps:
         run = self._executor.run
         for at, call in enumerate(calls):
             step = self._rows.next_call(call.id)
-            was_started = step is None and expansion is None and self._rows.was_started(call.id)
+            was_started = step is None and self._rows.was_started(call.id)
             if step is None:
                 await self._go_on()
             if step is None and expansion is None and not was_started:
-                return replies + await self._live.execute(calls[at:], on_call, on_reply)
+                left = calls[at:]
+                if not any(self._rows.was_started(other.id) for other in left):
+                    return replies + await self._live.execute(left, on_call, on_reply)
+                try:  # one that overlapped with it had begun
+                    replies += await self._live.execute([call], on_call, on_reply)
+                except VisibilityExpansionRequired as error:
+                    expansion = error
+                continue
             if step is not None:
                 reply = redo(call, step, params_of(call, step, run), self._rows, run)
                 if reply.outcome == "expanded":
                     expansion = VisibilityExpansionRequired(reply.message, section_keys=step.body["sections"])
-            elif expansion is not None:
-                reply = await conclude(call, Refused("cancelled", OPENED), run, self._waiting)
-            else:
+            elif was_started:
                 reply = await self._interrupted(call)
+            else:
+                reply = await conclude(call, Refused("cancelled", OPENED), run, self._waiting)
             replies.append(reply)
             on_reply(reply)
         if expansion is not None:

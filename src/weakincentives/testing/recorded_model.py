@@ -57,6 +57,10 @@ class EndOfRecord(WinkError):  # noqa: N818 - the end, not a fault
     """The model is asked once more than it was then; a replay ends here."""
 
 
+class UnknownToolError(WinkError, ValueError):
+    """A tool that is to be run is neither in the prompt nor on record."""
+
+
 @final
 class Recording:
     """A run on record, laid out for a replay."""
@@ -305,6 +309,7 @@ class RecordedModel(TurnAdapter):
             )
         self._begun = True
         prompt.install(session)
+        self._check_names({tool.name for tool in _all_tools(prompt)} | {*self._recording.schemas()})
         self._set_state(prompt, session)
         resources = self._set_files(prompt)
         prompt = prompt.substituting({tool.name: self._in_place_of(tool) for tool in _all_tools(prompt)}, resources)
@@ -312,6 +317,12 @@ class RecordedModel(TurnAdapter):
         self._resources = prompt.resources.context
         apply_rows(self._resources, self._recording.steps[0])
         return super().evaluate(prompt, session, tool_results=tool_results, **options)
+
+    def _check_names(self, known: Collection[str]) -> None:
+        unknown = sorted({*self._run} - {*known, "*"})
+        if unknown:
+            listed = ", ".join(sorted(known)) or "none"
+            raise UnknownToolError(f"There is no tool {unknown[0]!r} that could be run. The tools are: {listed}.")
 
     def _serve_native_calls(self, turn: Step) -> None:
         """Change files and state as another program's own tools did before this turn; they cannot be run."""
@@ -568,4 +579,4 @@ def _turn_of_call(recording: Recording, seq: int) -> int:
     return next(step.turn for step in recording.calls.values() if step.seq == seq)
 
 
-__all__ = ["EndOfRecord", "Fault", "RecordedClock", "RecordedModel", "Recording", "ReplayedFiles"]
+__all__ = ["EndOfRecord", "Fault", "RecordedClock", "RecordedModel", "Recording", "ReplayedFiles", "UnknownToolError"]

@@ -173,8 +173,8 @@ def replay(
         files: content of files that the record does not hold.
         update: replace the file by the run as it is now, if it makes the same turns and calls.
 
-    Raises `RecordError` when the record cannot be read, `ValueError` for a fault that is not at a call, and what
-    `prepare` raises. What ends the run itself is a divergence.
+    Raises `RecordError` when the record cannot be read, `ValueError` for a fault that is not at a call or a tool to
+    `run` that does not exist, and what `prepare` raises. What ends the run itself is a divergence.
     """
     if calls not in ("run", "serve"):
         raise ValueError(f"calls= is 'run' or 'serve', got {calls!r}.")

@@ -72,7 +72,7 @@ class RunRecorder:
         if around is None:
             self._started.add(call.id)
             await self.rows.write_started(call.id, tool.name, waiting)
-        elif around.call_id not in self._started and _writes(around):
+        elif around.call_id not in self._started:
             self._started.add(around.call_id)
             await self.rows.write_started(around.call_id, around.tool_name, waiting, inside=True)
 
@@ -145,11 +145,6 @@ class RunRecorder:
                 row.files, row.blobs = files.changes(snapshot, row.event.changes.files)
         if files is not None:
             row.files, row.blobs = files.with_reads(row.files, row.blobs)
-
-
-def _writes(call: CallContext) -> bool:
-    """False for a read-only call: it overlaps with others, so a row in its middle could stand before theirs."""
-    return call._writes  # pyright: ignore[reportPrivateUsage]
 
 
 def _changes_data(changes: Changes) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class Recorder:
         self._since: Snapshot | None = None
         self._stopped = False
         self._served: list[Step] = []
+        self._begun: set[str | None] = set()  # calls of the turn that is served
         self._shown = Session()
         self._blobs: dict[str, Content] = {}
         self._own: set[str] = set()
@@ -199,7 +200,7 @@ class Recorder:
     def next_call(self, call_id: str) -> Step | None:
         """The recorded end of a call of this turn, or None when it has none; see `was_started`.
 
-        Between its start and its end there may be rows of attempts that were interrupted.
+        Before its end there may be rows of attempts that were interrupted, and starts of calls that overlapped with it.
         """
         self._next()
         for step in reversed(self._served):
@@ -207,7 +208,7 @@ class Recorder:
                 while self._next() is not step:
                     self._serve()
                 return self._serve()
-            if step.kind not in ("message", "end") and (step.kind, step.call_id) != ("started", call_id):
+            if step.kind not in ("message", "end", "started"):
                 return None
         return None
 
@@ -217,12 +218,10 @@ class Recorder:
         return load_logged(step.body.get("inside", ()), self._find)
 
     def was_started(self, call_id: str) -> bool:
-        """Whether the record ends while this call ran; it is not asked again."""
-        step = self._next()
-        if step is None or step.kind != "started" or step.call_id != call_id:
-            return False
-        self._serve()
-        return True
+        """Whether the record ends while this call ran; asked once `next_call` knows nothing of it."""
+        while (step := self._next()) is not None and step.kind == "started":
+            self._serve()
+        return call_id in self._begun
 
     def serve_all(self) -> Iterator[Step]:
         """All rows that are left, one after another: for a run that has ended and that no loop runs again."""
@@ -275,6 +274,10 @@ class Recorder:
     def _serve(self) -> Step:
         step = self._served.pop()
         self._seq = step.seq
+        if step.kind == "started":
+            self._begun.add(step.call_id)
+        elif step.kind == "turn":  # which may have calls with the same ids
+            self._begun.clear()
         self._show(step)
         if self._unread and not self._served:
             names = ", ".join(sorted(self._unread))
