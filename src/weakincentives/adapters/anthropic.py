@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, cast, final
 
-from ..loop.adapter import AdapterKeywords
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
+from .model_settings import ModelSettings, SettingKeywords
 from .sdk_adapter import Accumulator, SdkAdapter, anthropic_usage
 from .sdk_errors import ProviderWords, load
 
@@ -17,6 +17,7 @@ from .sdk_errors import ProviderWords, load
 
 PROVIDER = "anthropic"
 _PLAIN = frozenset({"text", "tool_use"})
+_CHOICES = {"auto": {"type": "auto"}, "required": {"type": "any"}, "none": {"type": "none"}}
 _STOP_REASONS: dict[str, StopReason] = {
     "max_tokens": "max_tokens",
     "model_context_window_exceeded": "max_tokens",
@@ -25,13 +26,16 @@ _STOP_REASONS: dict[str, StopReason] = {
 }
 
 
-def messages_arguments(request: ModelRequest) -> dict[str, Any]:
+def messages_arguments(request: ModelRequest, settings: ModelSettings) -> dict[str, Any]:
     """The body of a request, without model and max_tokens."""
     made: dict[str, Any] = {"messages": _messages(request.messages)}
     if request.system is not None:
         made["system"] = request.system
     if request.tools:
         made["tools"] = [_tool(spec) for spec in request.tools]
+    choice = settings.choice(request)
+    if choice is not None:
+        made["tool_choice"] = _CHOICES.get(choice) or {"type": "tool", "name": choice}
     if request.on_text is not None:
         made["stream"] = True
     return made
@@ -196,7 +200,7 @@ class AnthropicAdapter(SdkAdapter):
         extra: further fields of the request's body, such as `{"thinking": {"type": "adaptive"}}`.
         client: your own `anthropic.Anthropic`; `async_client` your own `anthropic.AsyncAnthropic`. Neither is closed
             here.
-        options: those of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
+        options: `temperature`, `top_p`, `tool_choice`; those of every adapter: `max_turns`, `throttle`, ...
     """
 
     def __init__(
@@ -210,12 +214,14 @@ class AnthropicAdapter(SdkAdapter):
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
-        **options: Unpack[AdapterKeywords],
+        **options: Unpack[SettingKeywords],
     ) -> None:
         provider = "Anthropic" if base_url is None else base_url
         words = ProviderWords(provider, "ANTHROPIC_API_KEY", "AnthropicAdapter", model)
         super().__init__(words, base_url, api_key, extra=extra, client=client, async_client=async_client, **options)
         self._sdk = load("anthropic", "anthropic")
+        if self.model_settings.seed is not None:
+            raise ValueError("seed= is not part of Anthropic's API; leave it out.")
         self._max_tokens = max_tokens
         self._cache = cache
 
@@ -230,9 +236,10 @@ class AnthropicAdapter(SdkAdapter):
 
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request."""
-        made = messages_arguments(request)
+        made = messages_arguments(request, self.model_settings)
         # As fields of the body, since not every version of the package has arguments for them.
-        further = {"cache_control": {"type": "ephemeral"}, **self.extra} if self._cache else self.extra
+        further: dict[str, Any] = {"cache_control": {"type": "ephemeral"}} if self._cache else {}
+        further |= {**self.model_settings.sampling, **self.extra}
         return client.messages.create(
             model=self.model, max_tokens=self._max_tokens, timeout=timeout, extra_body=further or None, **made
         )

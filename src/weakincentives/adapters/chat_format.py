@@ -8,17 +8,24 @@ from typing import Any, final
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
 from ..serde.schema import copied
+from .model_settings import LEFT_TO_THE_PROVIDER, ModelSettings
 from .sdk_adapter import openai_usage
 from .strict import strict_schema, without_nulls
 
 _STOP_REASONS: dict[str, StopReason] = {"length": "max_tokens", "content_filter": "refusal"}
 
 
-def chat_arguments(request: ModelRequest, *, strict: bool, native_output: bool) -> dict[str, Any]:
+def chat_arguments(
+    request: ModelRequest, settings: ModelSettings = LEFT_TO_THE_PROVIDER, *, strict: bool, native_output: bool
+) -> dict[str, Any]:
     """The body of a request, without the model."""
-    made: dict[str, Any] = {"messages": list(_messages(request))}
+    made: dict[str, Any] = {"messages": list(_messages(request)), **settings.sampling}
     if request.tools:
         made["tools"] = [_tool(spec, strict=strict) for spec in request.tools]
+    choice = settings.choice(request)
+    if choice is not None:
+        named = {"type": "function", "function": {"name": choice}}
+        made["tool_choice"] = choice if choice in {"auto", "required", "none"} else named
     schema = strict_schema(request.output_schema) if native_output and request.output_schema else None
     if schema is not None:
         made["response_format"] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack, final
 
-from ..loop.adapter import AdapterKeywords
 from ..loop.request import ModelRequest, ModelTurn
 from .chat_format import ChatStream, chat_arguments, read_chat
+from .model_settings import SettingKeywords
 from .sdk_adapter import Accumulator, SdkAdapter
 from .sdk_errors import ProviderWords, load
 
@@ -77,7 +77,7 @@ class LiteLLMAdapter(SdkAdapter):
         strict: send strict schemas, as `OpenAIAdapter` does; off by default, as not every provider takes them.
         native_output: ask for JSON by schema where the answer is typed; off by default likewise.
         extra: further arguments of `litellm.completion`.
-        options: those of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
+        options: `temperature`, `top_p`, `seed`, `tool_choice`; those of every adapter: `max_turns`, `throttle`, ...
     """
 
     clients_keep_time = False  # some providers of LiteLLM bring clients of their own
@@ -92,7 +92,7 @@ class LiteLLMAdapter(SdkAdapter):
         native_output: bool = False,
         max_tokens: int | None = None,
         extra: Mapping[str, Any] | None = None,
-        **options: Unpack[AdapterKeywords],
+        **options: Unpack[SettingKeywords],
     ) -> None:
         variable = f"{model.partition('/')[0].upper()}_API_KEY" if "/" in model else "the provider's key variable"
         words = ProviderWords("LiteLLM", variable, "LiteLLMAdapter", model)
@@ -114,7 +114,7 @@ class LiteLLMAdapter(SdkAdapter):
 
     def send(self, client: Any, request: ModelRequest, timeout: float) -> Any:
         """Send the request."""
-        made = chat_arguments(request, strict=self._strict, native_output=self._native_output)
+        made = chat_arguments(request, self.model_settings, strict=self._strict, native_output=self._native_output)
         limit = {} if self._max_tokens is None else {"max_tokens": self._max_tokens}
         fields = {**made, **limit, **self._where, **self.extra}
         complete = self._sdk.acompletion if client.is_async else self._sdk.completion

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, final
 
-from ..loop.adapter import AdapterKeywords
 from ..loop.request import FailureKind, ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
 from .chat_format import ChatStream, chat_arguments, read_chat
+from .model_settings import ModelSettings, SettingKeywords
 from .sdk_adapter import Accumulator, SdkAdapter, openai_usage
 from .sdk_errors import ProviderWords, load
 from .strict import strict_schema, without_nulls
@@ -20,20 +20,27 @@ Api = Literal["responses", "chat"]
 
 
 PROVIDER = "openai"
+_CHOICES = frozenset({"auto", "required", "none"})
 _PLAIN = frozenset({"message", "function_call"})
 
 
-def responses_arguments(request: ModelRequest, *, strict: bool, native_output: bool) -> dict[str, Any]:
+def responses_arguments(
+    request: ModelRequest, settings: ModelSettings, *, strict: bool, native_output: bool
+) -> dict[str, Any]:
     """The body of a request, without the model."""
     made: dict[str, Any] = {
         "input": [item for message in request.messages for item in _items(message)],
         "store": False,
         "include": ["reasoning.encrypted_content"],
+        **settings.sampling,
     }
     if request.system is not None:
         made["instructions"] = request.system
     if request.tools:
         made["tools"] = [_tool(spec, strict=strict) for spec in request.tools]
+    choice = settings.choice(request)
+    if choice is not None:
+        made["tool_choice"] = choice if choice in _CHOICES else {"type": "function", "name": choice}
     schema = strict_schema(request.output_schema) if native_output and request.output_schema else None
     if schema is not None:
         made["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}}
@@ -154,9 +161,9 @@ class OpenAIAdapter(SdkAdapter):
             back as their defaults; a schema with no strict form is sent as it is.
         native_output: likewise for the final answer of a typed prompt.
         max_tokens: how much the model may write in one turn.
-        extra: further fields of the request's body, such as `{"temperature": 0}`.
+        extra: further fields of the request's body, such as `{"user": "ada"}`.
         client: your own `openai.OpenAI`; `async_client` your own `openai.AsyncOpenAI`. Neither is closed here.
-        options: those of every adapter: `max_turns`, `request_timeout`, `throttle`, ...
+        options: `temperature`, `top_p`, `seed`, `tool_choice`; those of every adapter: `max_turns`, `throttle`, ...
     """
 
     def __init__(
@@ -172,7 +179,7 @@ class OpenAIAdapter(SdkAdapter):
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
-        **options: Unpack[AdapterKeywords],
+        **options: Unpack[SettingKeywords],
     ) -> None:
         if base_url is None and client is None and async_client is None:
             base_url = os.environ.get("OPENAI_BASE_URL") or None  # the SDK reads it, too, but not which API to speak
@@ -182,6 +189,8 @@ class OpenAIAdapter(SdkAdapter):
         self.api: Api = api or ("responses" if base_url is None else "chat")
         if self.api not in {"responses", "chat"}:
             raise ValueError(f"api must be 'responses' or 'chat', got {api!r}.")
+        if self.api == "responses" and self.model_settings.seed is not None:
+            raise ValueError("seed= is not part of OpenAI's Responses API; use api='chat', or leave it out.")
         self._strict = strict
         self._native_output = native_output
         self._max_tokens = max_tokens
@@ -199,11 +208,11 @@ class OpenAIAdapter(SdkAdapter):
         """Send the request."""
         options = {"strict": self._strict, "native_output": self._native_output}
         if self.api == "chat":
-            made = chat_arguments(request, **options)
+            made = chat_arguments(request, self.model_settings, **options)
             limit = {} if self._max_tokens is None else {"max_completion_tokens": self._max_tokens}
             create = client.chat.completions.create
         else:
-            made = responses_arguments(request, **options)
+            made = responses_arguments(request, self.model_settings, **options)
             limit = {} if self._max_tokens is None else {"max_output_tokens": self._max_tokens}
             create = client.responses.create
         return create(model=self.model, timeout=timeout, extra_body=self.extra or None, **made, **limit)

@@ -16,6 +16,7 @@ from ..interrupts import Lock
 from ..loop.adapter import AdapterKeywords, TurnAdapter
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed
 from ..waiting import BLOCKING, OutOfTime, drive
+from .model_settings import ModelSettings
 from .sdk_clients import guarded_client
 from .sdk_errors import ProviderWords, broken_limit, failure_of, is_missing_key, missing_key
 
@@ -44,6 +45,7 @@ class SdkAdapter(TurnAdapter):
         words: the provider's name in error messages.
         base_url: another server than the provider's, which may need no key.
         extra: further fields of every request's body, in the provider's own words.
+        options: `temperature`, `top_p`, `seed` and `tool_choice`, see `ModelSettings`; those of every adapter.
     """
 
     clients_keep_time = True
@@ -58,9 +60,14 @@ class SdkAdapter(TurnAdapter):
         extra: Mapping[str, Any] | None = None,
         client: Any = None,
         async_client: Any = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        tool_choice: str | None = None,
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
+        self.model_settings = ModelSettings(temperature=temperature, top_p=top_p, seed=seed, tool_choice=tool_choice)
         self.words = words
         self._base_url = base_url
         self._api_key = api_key

@@ -191,7 +191,7 @@ class Evaluation(Generic[OutputT]):
         return ModelRequest(
             self._state.transcript.upto_now(),
             self._specs,
-            self._settings.system,
+            self._state.transcript.system or None,
             self._schema,
             limits.seconds() if is_limited else None,
             on_text,
@@ -238,7 +238,7 @@ class Evaluation(Generic[OutputT]):
     def _expand_sections(self, expansion: VisibilityExpansionRequired) -> str:
         """Show the sections from now on; the answer to the call that asked for them."""
         rendered = self._state.expand_sections(expansion)
-        self._state.transcript.set_prompt(rendered.text)
+        self._state.transcript.set_prompt(rendered.text, self._state.system)
         keys = ", ".join(expansion.section_keys)
         return f"Opened: {keys}. What they hold is in the prompt now, with their tools."
 

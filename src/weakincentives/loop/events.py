@@ -145,7 +145,9 @@ class EvaluationEvents:
     def rendered(self, rendered: RenderedPrompt[Any]) -> None:
         """A prompt is about to be sent."""
         names = tuple(tool.name for tool in rendered.tools)
-        publish(self._session, PromptRendered(text=rendered.text, tool_names=names, **self._common))
+        publish(
+            self._session, PromptRendered(text=rendered.text, system=rendered.system, tool_names=names, **self._common)
+        )
 
     def executed(self, text: str | None, output: Any, stop_reason: StopReason, usage: TokenUsage) -> None:
         """The evaluation is over."""

@@ -96,9 +96,9 @@ class RecordedSteps:
         self._was_served = step is not None
         if step is not None:
             self._say_messages()
-            prompt = self._rows.prompt
-            if prompt is not None and prompt != self._transcript.prompt:
-                self._transcript.set_prompt(prompt)  # what the model read, whatever the program would say today
+            prompt, system = self._rows.prompt, self._rows.system
+            if prompt is not None and (prompt, system) != (self._transcript.prompt, self._transcript.system):
+                self._transcript.set_prompt(prompt, system)  # what the model read, whatever the program would say today
             return turn_of(step)
         end = self._rows.next_end()
         if end is not None:
@@ -128,9 +128,9 @@ class RecordedSteps:
     async def said(self, turn: ModelTurn) -> None:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
         if not self._was_served:
-            names = [tool.name for tool in self._executor.tools]
+            names, transcript = [tool.name for tool in self._executor.tools], self._transcript
             sections = self._executor.rendered_prompt.sections
-            await self._rows.write_prompt(self._transcript.prompt, names, sections, self._waiting)
+            await self._rows.write_prompt(transcript.prompt, transcript.system, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:

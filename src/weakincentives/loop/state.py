@@ -154,9 +154,21 @@ class EvaluationState(Generic[OutputT]):
             recalled = None if reply is not None else await recall(asked)
             self.replied(self.executor.answer_open(asked, given=reply, recalled=recalled))
         if is_continued and self.transcript.adopt_prompt(self.rendered.text):
+            self.transcript.system = self.system
             return
-        self.transcript.set_prompt(self.rendered.text)
+        if not self.rendered.text and self.rendered.system and not len(self.transcript.upto_now()):
+            raise self.error(
+                f"The prompt {self.prompt.name!r} has only system= sections, so there is nothing to answer. "
+                "Add sections=[...] with the user's message, or continue a history=.",
+                "request",
+            )
+        self.transcript.set_prompt(self.rendered.text, self.system)
         self.events.rendered(self.rendered)
+
+    @property
+    def system(self) -> str:
+        """What the system says: the adapter's own words, then the prompt's."""
+        return "\n\n".join(part for part in (self.settings.system, self.rendered.system) if part)
 
     def entered(self) -> None:
         """The resources are open: a tracker that is bound among them limits the evaluation too."""
@@ -223,7 +235,7 @@ class EvaluationState(Generic[OutputT]):
                 "tool",
             ) from expansion
         set_visibility(self.session, keys)
-        rendered = self.prompt.render(session=self.session)
+        rendered = self.rendered = self.prompt.render(session=self.session)
         self.executor.offer(rendered)
         self.events.tell(SectionsOpened, keys)
         self.events.rendered(rendered)

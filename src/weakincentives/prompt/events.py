@@ -334,7 +334,12 @@ class CallsUndone:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRendered:
-    """A prompt was rendered and is about to be sent. `text` is what the model reads."""
+    """A prompt was rendered and is about to be sent.
+
+    Attributes:
+        text: what the model reads as the user's message.
+        system: what it reads in the system's role, without the adapter's own `system=`.
+    """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
@@ -342,6 +347,7 @@ class PromptRendered:
     prompt_ns: str = ""
     prompt_key: str = ""
     text: str = ""
+    system: str = ""
     tool_names: tuple[str, ...] = ()
     adapter: str | None = None
     session_id: str | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property, lru_cache
 from textwrap import dedent
@@ -17,6 +18,9 @@ from ..lazy_modules import difflib
 # The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
 _BARE = re.compile(r"\$(?:\$|\{|(?P<name>[^\W\d]\w*))")
+_BACKTICKS = re.compile("`+")
+_LINE_ENDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")
+"""What ends a line besides the control characters that JSON escapes."""
 _BETWEEN = {__name__.partition(".")[0], "typing"}
 """Whose frames stand between a template and the line that wrote it; `Section[Params](...)` goes through `typing`."""
 
@@ -30,11 +34,14 @@ class TemplateText:
     case) stays too, with a `UserWarning`: write `${name}`, or `$$name` for the text itself. Filling is a single pass: a
     value that contains `${...}` stays as it is.
 
+    A field with `metadata={"untrusted": True}` is filled as quoted data, so that nothing in it reads as a heading or an
+    instruction of ours: see `as_block` and `as_string`.
+
     Raises `PromptValidationError` for a name that is not an identifier, a placeholder that is not a field or property
     of `params_type`, and any placeholder at all where there is no `params_type`.
     """
 
-    __slots__ = ("_literals", "_params_type", "_path", "_what", "names", "source")
+    __slots__ = ("_literals", "_params_type", "_path", "_quotes", "_what", "names", "source")
 
     def __init__(self, text: str, params_type: type[Any] | None, *, path: Sequence[str], what: str) -> None:
         if not isinstance(text, str):
@@ -58,7 +65,20 @@ class TemplateText:
         literals[-1] += self.source[end:]
         self._literals = tuple(literals)
         self.names: tuple[str, ...] = tuple(names)
+        self._quotes = self._quotes_of_untrusted()
         self._warn_of_bare_names()
+
+    def _quotes_of_untrusted(self) -> tuple[Callable[[str], str], ...]:
+        """What makes text of each placeholder's value: a fenced block where it has a line of its own."""
+        untrusted = () if self._params_type is None else untrusted_names(self._params_type)
+        quotes: list[Callable[[str], str]] = []
+        for at, name in enumerate(self.names):
+            before, behind = self._literals[at], self._literals[at + 1]
+            has_line = (before.endswith("\n") or (not before and not at)) and (
+                behind.startswith("\n") or (not behind and at + 1 == len(self.names))
+            )
+            quotes.append(str if name not in untrusted else as_block if has_line else as_string)
+        return tuple(quotes)
 
     def _warn_of_bare_names(self) -> None:
         known = () if self._params_type is None else placeholder_names(self._params_type)
@@ -79,10 +99,10 @@ class TemplateText:
         if not self.names:
             return self._literals[0]
         pieces = [self._literals[0]]
-        for name, literal in zip(self.names, self._literals[1:], strict=True):
+        for name, literal, quote in zip(self.names, self._literals[1:], self._quotes, strict=True):
             try:
                 value = getattr(params, name)
-                pieces.append("" if value is None else str(value))
+                pieces.append("" if value is None else quote(str(value)))
             except Exception as error:  # a property or `__str__` of the user's
                 raise PromptRenderError(
                     f"The placeholder ${{{name}}} in the {self._what} of section {dotted(self._path)!r} "
@@ -129,6 +149,36 @@ def placeholder_names(params_type: type[Any]) -> tuple[str, ...]:
     for base in params_type.__mro__:
         names += [name for name, value in vars(base).items() if isinstance(value, property | cached_property)]
     return tuple(dict.fromkeys(names))
+
+
+@lru_cache(maxsize=1024)
+def untrusted_names(params_type: type[Any]) -> frozenset[str]:
+    """The fields whose values come from outside: those with `metadata={"untrusted": True}`."""
+    found = fields(params_type) if is_dataclass(params_type) else ()
+    return frozenset(item.name for item in found if item.metadata.get("untrusted"))
+
+
+def as_block(text: str) -> str:
+    r"""Text from outside as a fenced block that nothing in it can close.
+
+    >>> print(as_block("## 2. Refunds\nAlways."))
+    ```text
+    ## 2. Refunds
+    Always.
+    ```
+    """
+    fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def as_string(text: str) -> str:
+    r"""Text from outside as a JSON string: it stays in its line.
+
+    >>> print(as_string("Ada\n## 2. Refunds"))
+    "Ada\n## 2. Refunds"
+    """
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
 def dotted(path: Sequence[str]) -> str:

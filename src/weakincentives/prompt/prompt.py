@@ -93,8 +93,8 @@ class Prompt(Generic[OutputT]):
 
     @property
     def sections(self) -> tuple[Section[Any], ...]:
-        """The template's sections, then those that were bound."""
-        return (*self._template.sections, *self._extra)
+        """The template's sections, those for the system's role first, then those that were bound."""
+        return (*self._template.system, *self._template.sections, *self._extra)
 
     @property
     def params(self) -> Mapping[type[Any], object]:
@@ -153,7 +153,9 @@ class Prompt(Generic[OutputT]):
         other.__dict__.update(self.__dict__)
         if sections is not None:
             other._extra = (*self._extra, *checked_sections(sections, f"Prompt {self.name!r}"))
-            other._declared = build_section_tree(other.sections, self._template.policies)
+            template = self._template
+            said = (*template.sections, *other._extra)
+            other._declared = build_section_tree(said, template.policies, system=template.system)
             other._descriptor = None
             other._tree = other._with_overrides()
         if params:

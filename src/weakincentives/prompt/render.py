@@ -33,6 +33,8 @@ class RenderedPrompt(Generic[OutputT]):
     """What the model gets: text and tools, fixed at the moment of rendering. `str()` of it is the text.
 
     Attributes:
+        text: the user's message.
+        system: what is said in the system's role; empty unless the template has `system=`.
         tools: those of the sections that are shown, in the order of declaration, depth first.
         tool_map: the same by name, each with its policies; not to be changed.
         structured_output: the type of the answer, or None when it is plain text.
@@ -45,6 +47,7 @@ class RenderedPrompt(Generic[OutputT]):
     structured_output: StructuredOutput[OutputT] | None = field(default=None, repr=False)
     summarised: tuple[str, ...] = ()
     prompt_name: str = ""
+    system: str = ""
     _nodes: tuple[SectionNode, ...] = field(default=(), repr=False, compare=False)
     _shown: Mapping[int, bool] = field(default_factory=dict[int, bool], repr=False, compare=False)
     _read: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
@@ -101,24 +104,26 @@ def render(
 ) -> RenderedPrompt[OutputT]:
     """Render the tree. `PromptRenderError` when params are missing or a section's own code raises."""
     texts: list[str] = []
+    system: list[str] = []
     tool_map: dict[str, BoundTool] = {}
     summaries: dict[str, RenderedSection] = {}
     in_full: dict[int, bool] = {}
     for shown in walk(tree, given, session):
         node = shown.node
+        role = system if node.index < tree.system_end else texts
         in_full[node.index] = shown.in_full
         if shown.in_full:
-            texts.append(_full_text(shown, session))
+            role.append(_full_text(shown, session))
             for bound in node.tools:
                 tool_map[bound.tool.name] = bound
         else:
-            texts.append(_summary_text(shown, session))
+            role.append(_summary_text(shown, session))
             summaries[node.key] = shown
     if summaries:
         for bound in disclosure_tools():
             tool_map[bound.tool.name] = bound
     if output is not None and output_instructions:
-        texts.append(output.instructions)
+        (system if tree.system_end else texts).append(output.instructions)
 
     def read(section_key: str) -> str:
         inside = walk(tree, given, session, inside=summaries[section_key])
@@ -131,6 +136,7 @@ def render(
         output,
         tuple(summaries),
         prompt_name,
+        "\n\n".join(system),
         tree.nodes,
         in_full,
         read if summaries else None,
@@ -153,7 +159,7 @@ def offered_tools(
 def walk(
     tree: SectionTree, given: ParamsByType, session: SessionProtocol | None, *, inside: RenderedSection | None = None
 ) -> Iterator[RenderedSection]:
-    """The sections that are in the prompt, numbered; without what is disabled, or hidden in a summary.
+    """The sections that are in the prompt, numbered for each role; without what is disabled, or hidden in a summary.
 
     `inside` walks one section and all below it instead, all of it in full.
     """
@@ -161,6 +167,8 @@ def walk(
     index, end = (0, len(tree.nodes)) if inside is None else (inside.node.index, inside.node.end)
     numbers, prefixes = _numbering(inside)
     while index < end:
+        if index == tree.system_end and inside is None:
+            numbers, prefixes = _numbering(None)
         node = tree.nodes[index]
         params = _params_of(node, given)
         if not _is_enabled(node, params, session):

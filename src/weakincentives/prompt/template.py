@@ -104,6 +104,9 @@ class PromptTemplate(Generic[OutputT]):
     and `Prompt.parse_output` reads the answer. `PromptTemplate[str]`, or no type, leaves the answer as text.
 
     Attributes:
+        sections: what the user says, as one message; also everything else where there is no `system`.
+        system: sections for the system's role. What they say stands apart from the messages of users, which cannot
+            pretend to be part of it. How to answer is said there, too. They have numbers of their own.
         ns, key: where overrides of this prompt are found; letters, digits, `_`, `-` and `.`, and `/` in `ns`.
         name: the name used in events and error messages; the key unless given.
         policies: asked for every tool, after those of the sections.
@@ -133,6 +136,7 @@ class PromptTemplate(Generic[OutputT]):
         key: str,
         name: str | None = None,
         sections: Iterable[Section[Any]] = (),
+        system: Iterable[Section[Any]] = (),
         policies: Iterable[ToolPolicy] = (),
         resources: Bindings | None = None,
         output_instructions: bool = True,
@@ -145,6 +149,7 @@ class PromptTemplate(Generic[OutputT]):
         self.key = key
         self.name: str = name or key
         self.sections: tuple[Section[Any], ...] = checked_sections(sections, f"PromptTemplate {key!r}")
+        self.system: tuple[Section[Any], ...] = checked_sections(system, f"PromptTemplate {key!r}", "system")
         self.policies: tuple[ToolPolicy, ...] = tuple(policies)
         for policy in self.policies:
             if isinstance(policy, type) or not callable(getattr(policy, "check", None)):
@@ -161,7 +166,7 @@ class PromptTemplate(Generic[OutputT]):
             if self.output_type is None or self.output_type is str
             else StructuredOutput.of(self.output_type, prompt_name=self.name)
         )
-        self.tree: SectionTree = build_section_tree(self.sections, self.policies)
+        self.tree: SectionTree = build_section_tree(self.sections, self.policies, system=self.system)
         self.resources: dict[Any, object] = as_bindings(resources)
         self.registry: ResourceRegistry = merged(self.resources, self.tree.resources, {})
 
@@ -169,14 +174,16 @@ class PromptTemplate(Generic[OutputT]):
         return f"<PromptTemplate {self.ns}/{self.key}: {len(self.tree.nodes)} sections, {len(self.tree.tools)} tools>"
 
 
-def checked_sections(sections: Iterable[Section[Any]], owner: str) -> tuple[Section[Any], ...]:
+def checked_sections(
+    sections: Iterable[Section[Any]], owner: str, argument: str = "sections"
+) -> tuple[Section[Any], ...]:
     """The sections, if that is what they are."""
-    if isinstance(sections, Section):
-        raise PromptValidationError(f"{owner}: sections= takes a sequence; write sections=[...] around it.")
+    if isinstance(sections, Section | str):
+        raise PromptValidationError(f"{owner}: {argument}= takes a sequence of sections; write {argument}=[...].")
     kept = tuple(sections)
     for section in kept:
         if not isinstance(section, Section):
-            raise PromptValidationError(f"{owner}: sections= takes Section instances, got {section!r}.")
+            raise PromptValidationError(f"{owner}: {argument}= takes Section instances, got {section!r}.")
     return kept
 
 

@@ -73,12 +73,17 @@ class SectionNode:
 
 
 class SectionTree(NamedTuple):
-    """All nodes, depth first in the order of declaration, and what is known of them together."""
+    """All nodes, depth first in the order of declaration, and what is known of them together.
+
+    Attributes:
+        system_end: how many nodes, from the first, are what the system says; the others are the user's message.
+    """
 
     nodes: tuple[SectionNode, ...]
     tools: Mapping[str, BoundTool]
     params_types: Mapping[type[Any], str]
     resources: Mapping[type[Any], tuple[object, str]]
+    system_end: int = 0
 
     def overridden(self, bodies: Mapping[str, TemplateText], tools: Mapping[str, Tool[Any, Any]]) -> SectionTree:
         """The same tree with other section bodies, by dotted path, and other tools, by name."""
@@ -92,16 +97,19 @@ class SectionTree(NamedTuple):
         return self._replace(nodes=tuple(nodes), tools=by_name)
 
 
-def build_section_tree(sections: Iterable[Section[Any]], policies: Sequence[ToolPolicy]) -> SectionTree:
-    """Lay the sections out.
+def build_section_tree(
+    sections: Iterable[Section[Any]], policies: Sequence[ToolPolicy], *, system: Sequence[Section[Any]] = ()
+) -> SectionTree:
+    """Lay the sections out, those of the `system` first.
 
     `PromptValidationError` for equal keys beside one another, equal or reserved tool names, and two sections that bind
     the same resource type (the message has both paths), and what a policy's `check_tool` raises.
     """
     nodes: list[SectionNode | None] = []
-    _place(tuple(sections), (), tuple(policies), nodes)
+    _place((*system, *sections), (), tuple(policies), nodes)
     placed = cast(list[SectionNode], nodes)
-    return SectionTree(tuple(placed), _tools(placed), _params_types(placed), _resources(placed))
+    system_end = sum(1 for node in placed if node.path[0] in {section.key for section in system})
+    return SectionTree(tuple(placed), _tools(placed), _params_types(placed), _resources(placed), system_end)
 
 
 def _place(

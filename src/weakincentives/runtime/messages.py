@@ -109,17 +109,23 @@ def open_calls(messages: Sequence[Message]) -> tuple[CallMessage, ...]:
 class Transcript:
     """The growing list of messages of one evaluation; the prompt stands at one place in it and can be replaced.
 
+    `system` is what is said apart from it, in the system's role.
+
     What `upto_now` handed out never changes: messages are only added, and replacing the prompt starts a new list.
     """
 
-    __slots__ = ("_items", "_prompt_at")
+    __slots__ = ("_items", "_prompt_at", "system")
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
+        self.system: str = ""
         self._items: list[Message] = list(earlier)
         self._prompt_at: int | None = None
 
-    def set_prompt(self, text: str) -> None:
-        """Say the prompt, or say it in new words at the same place."""
+    def set_prompt(self, text: str, system: str = "") -> None:
+        """Say the prompt, or say it in new words at the same place; without a text, only what the system says."""
+        self.system = system
+        if not text and system:
+            return
         message = UserMessage(text)
         if self._prompt_at is None:
             self._prompt_at = len(self._items)

@@ -306,7 +306,7 @@ class _Turn:
 
     number: int
     rows: list[Step]
-    prompt: Any
+    prompt: str | None
     tools: Sequence[str]
     calls: dict[str, Step]
     rows_of: dict[str, list[Step]]  # with the row that says that it was started, if there is one
@@ -317,7 +317,7 @@ class _Turn:
 
 
 def _turns(recording: Recording) -> Iterator[_Turn]:
-    prompt: Any = None
+    prompt: str | None = None
     tools: Sequence[str] = ()
     rows: list[Step] = []
     messages: list[Step] = []
@@ -339,7 +339,8 @@ def _turns(recording: Recording) -> Iterator[_Turn]:
         rows.extend([*messages, step])
         messages = []
         if step.kind == "prompt":
-            prompt, tools = step.body["text"], step.body["tools"]
+            said = [recording.run.text(step.body[name]) for name in ("system", "text") if name in step.body]
+            prompt, tools = "\n\n".join(said), step.body["tools"]
         if step.kind in {"begin", "turn"}:
             if turn is not None:
                 yield turn

@@ -185,7 +185,7 @@ class ClaudeDriver(Generic[OutputT]):
         )
         return adapter.sdk.ClaudeAgentOptions(
             **{
-                "system_prompt": settings.system,
+                "system_prompt": self._state.system or None,
                 "setting_sources": [],
                 "extra_args": {"no-session-persistence": None, "disable-slash-commands": None},
                 **adapter.extra,

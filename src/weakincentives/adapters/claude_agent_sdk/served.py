@@ -130,7 +130,8 @@ class ServedTools:
         except PromptEvaluationError as error:
             self._state.fail(error)
             return ToolReply(call.id, str(error), ToolResult.error(str(error)), "expanded")
-        text = f"Opened: {', '.join(expansion.section_keys)}. The prompt now reads:\n\n{rendered.text}"
+        said = "\n\n".join(part for part in (rendered.system, rendered.text) if part)
+        text = f"Opened: {', '.join(expansion.section_keys)}. The prompt now reads:\n\n{said}"
         return ToolReply(call.id, text, ToolResult.ok(None, message=text), "expanded")
 
     async def stop(self, grace: float) -> None:

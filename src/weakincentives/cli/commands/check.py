@@ -24,8 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     wrong = 0
     try:
         prompt.install(session)
-        text = prompt.render(session=session).text
-        show(f"ok      renders: {len(text):,} characters, {_number(len(prompt.tools(session=session)), 'tool')}")
+        rendered = prompt.render(session=session)
+        length = len(rendered.system) + len(rendered.text)
+        show(f"ok      renders: {length:,} characters, {_number(len(prompt.tools(session=session)), 'tool')}")
     except PromptRenderError as error:
         if arguments.request is None and error.dataclass_type is not None:
             show(f"skipped rendering: {error} (give params with --request)")

@@ -152,7 +152,8 @@ class Running:
         except (PromptRenderError, PromptValidationError) as error:
             raise UsageError(f"{error} (give params with --request)") from None
         tools = ", ".join(tool.name for tool in rendered.tools) or "none"
-        return f"{rendered.text}\n\n---\nTools: {tools}\nNobody was asked and nothing was run."
+        text = f"System:\n\n{rendered.system}\n\n---\n{rendered.text}" if rendered.system else rendered.text
+        return f"{text}\n\n---\nTools: {tools}\nNobody was asked and nothing was run."
 
     def run(self, model: str | None, trace: Trace, base_url: str | None = None) -> str | None:
         """The answer, as text or as JSON where the prompt has an output type; None when there is none."""

@@ -96,7 +96,8 @@ def _line(run: RecordedRun, step: Step) -> str:
         case "started":
             return f"{shown_line(step.tool or '')} may have reached the world outside"
         case "prompt":
-            return f"{len(run.text(body['text']))} characters, {count(len(body['tools']), 'tool')}"
+            length = len(run.text(body.get("system", ""))) + len(run.text(body["text"]))
+            return f"{length} characters, {count(len(body['tools']), 'tool')}"
         case "end":
             return _first_line(str(body.get("message") or run.text(body.get("text", ""))))
         case _:
@@ -131,6 +132,11 @@ def _show_step(run: RecordedRun, step: Step, *, as_json: bool) -> None:
     if step.kind == "call":
         took = f"{step.outcome}, {step.duration * 1000:.1f} ms"
         show(f"  {shown_line(step.tool or '')}: {took}, call {shown_line(step.call_id or '')}")
+    system = step.body.get("system")
+    if system:
+        show("  The system says:")
+        show("\n".join(f"  {line}" for line in run.text(system).splitlines()))
+        show("  The user says:")
     text = step.body.get("text")
     if text:
         show("\n".join(f"  {line}" for line in run.text(text).splitlines()))

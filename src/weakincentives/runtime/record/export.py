@@ -233,7 +233,7 @@ class _Masking:
     def step(self, step: Step) -> Step:
         """A step. Names of classes, ids and the shape of changes are what a reader needs, and stay."""
         body: dict[str, Any] = dict(self._secrets.masked(step))
-        for name in ("text", "full", "message", "schemas"):
+        for name in ("text", "system", "full", "message", "schemas"):
             if name in body:
                 body[name] = self._text(body[name])
         if "calls" in body:
@@ -336,7 +336,7 @@ def _blobs_of(steps: Iterable[Step], files: Iterable[FileStep]) -> set[str]:
     nodes = [node for file in files for node in (file.before, file.after)]
     found = {node.rpartition(":")[2] for node in nodes if node is not None and not node.startswith("directory:")}
     for step in steps:
-        for name in ("text", "full", "schemas"):
+        for name in ("text", "system", "full", "schemas"):
             kept = step.body.get(name)
             if isinstance(kept, dict):
                 found.add(cast("dict[str, str]", kept)["blob"])

@@ -43,19 +43,22 @@ class RecordedPrompt(str):
     Attributes:
         sections: as a tree; empty in records that do not have them.
         tools: the names of the tools.
+        system: what it had been told in the system's role.
     """
 
-    __slots__ = ("sections", "tools")
+    __slots__ = ("sections", "system", "tools")
 
-    def __new__(cls, text: str, sections: tuple[SectionOutline, ...], tools: tuple[str, ...]) -> Self:
+    def __new__(cls, text: str, sections: tuple[SectionOutline, ...], tools: tuple[str, ...], system: str = "") -> Self:
         """A text that knows where it is from."""
         made = super().__new__(cls, text)
         made.sections = sections
         made.tools = tools
+        made.system = system
         return made
 
     sections: tuple[SectionOutline, ...]
     tools: tuple[str, ...]
+    system: str
 
 
 @final
@@ -126,7 +129,9 @@ class RecordedRun:
         body = step.body
         try:
             sections = outline_from(body.get("sections", []))
-            return RecordedPrompt(self.text(body["text"]), sections, tuple(body["tools"]))
+            return RecordedPrompt(
+                self.text(body["text"]), sections, tuple(body["tools"]), self.text(body.get("system", ""))
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise RunFormatError(f"Step {step.seq} of {self.info.run_id!r} cannot be read: {error}.") from error
 

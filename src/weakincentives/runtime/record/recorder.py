@@ -101,6 +101,7 @@ class Recorder:
         self._clock: NotedClock | None = None
         self.files: FileRecorder | None = None
         self.prompt: str | None = None
+        self.system: str = ""
         self._prompt_row: Mapping[str, Any] = {}
         self.messages: list[str] = []
         self.resources: ResourceRecorder | None = resources
@@ -267,7 +268,7 @@ class Recorder:
     def _next_but_prompts(self) -> Step | None:
         while (step := self._next()) is not None and step.kind == "prompt":
             body = self._serve().body
-            self.prompt = self.text(body["text"])
+            self.prompt, self.system = self.text(body["text"]), self.text(body.get("system", ""))
             self._prompt_row = {name: body[name] for name in ("tools", "sections") if name in body}
         return step
 
@@ -340,14 +341,22 @@ class Recorder:
         self.held.release()
 
     async def write_prompt(
-        self, text: str, tool_names: Sequence[str], sections: Iterable[SectionOutline], waiting: Waiting
+        self,
+        text: str,
+        system: str,
+        tool_names: Sequence[str],
+        sections: Iterable[SectionOutline],
+        waiting: Waiting,
     ) -> None:
         """Record what the model is told, if it differs from before in its text, its tools or its sections."""
         told = {"tools": list(tool_names), "sections": outline_data(sections)}
-        if self._stopped or (text == self.prompt and told == {**told, **self._prompt_row}):
+        said = (text, system)
+        if self._stopped or (said == (self.prompt, self.system) and told == {**told, **self._prompt_row}):
             return
-        await self._in_turn(waiting, "prompt", body={"text": self.kept(text), **told})
-        self.prompt, self._prompt_row = text, told
+        kept = {"text": self.kept(text), **({"system": self.kept(system)} if system else {})}
+        await self._in_turn(waiting, "prompt", body={**kept, **told})
+        self.prompt, self.system = said
+        self._prompt_row = told
 
     async def write_message(self, text: str, files: Sequence[KeptFile], waiting: Waiting) -> None:
         """Record what the model is told in between, with files that changed meanwhile; it is in `messages` then."""
