@@ -13,11 +13,12 @@ The state is in `state.py`, shared with adapters whose program has its own loop.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 from ..errors import VisibilityExpansionRequired, WinkError
-from ..interrupts import Lock, WeakTable, current_shield
+from ..interrupts import Lock, Shield, WeakTable, current_shield
 from ..prompt.events import ToolInvoked
 from ..prompt.policies import CallCounts
 from ..prompt.prompt import Prompt
@@ -25,7 +26,7 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.messages import CallMessage, Message, ModelMessage
+from ..runtime.messages import CallMessage, Message, ModelMessage, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, Retrying, TextDelta
 from ..runtime.record.calls import RunRecorder
@@ -89,6 +90,13 @@ class Evaluation(Generic[OutputT]):
         self._state = EvaluationState(adapter, prompt, session, options)
         self._state.has_limits = recorder is None or not recorder.rows.is_over
         self._schema = self._state.rendered.output_schema
+        self._interjected: deque[str] | None = None
+        self._interjecting = Lock()
+
+    @property
+    def state(self) -> EvaluationState[OutputT]:
+        """Its transcript, counts and executor, for a conversation, which asks it again."""
+        return self._state
 
     # The loop.
 
@@ -108,31 +116,16 @@ class Evaluation(Generic[OutputT]):
                 state.entered()
             else:
                 state.executor.take_signals()
-            while True:
-                turn = await self._ask(steps)
-                if turn.calls:
-                    if self._settings.manual:
-                        response = self._return_open_calls(turn)
-                        state.executor.return_signals()  # between two steps it is the caller's program that runs
-                        return response
-                    await self._answer(turn, steps)
-                elif turn.stop_reason != "pause":
-                    output = state.parse_output(turn.text, turn.stop_reason)
-                    if not isinstance(output, Repair):
-                        response = state.response(turn.text, turn.stop_reason, output)
-                        await steps.finished(response)
-                        state.finished(response)
-                        break
+            response = await self._answered(steps)
+            if response.tool_calls:
+                state.executor.return_signals()  # between two steps it is the caller's program that runs
+                return response
+            await steps.finished(response)
+            state.finished(response)
         except BaseException as error:
-            shield.depth += 1  # a second interrupt waits until every call is answered
-            try:
-                if recorder is not None and not isinstance(error, Exception):
-                    recorder.stop()  # it can be continued where it was: these answers are not part of it
-                state.events.stop_listening()
-                state.answer_open_calls(ended_text(error))
-                state.failed(error)
-            finally:
-                shield.depth -= 1
+            if recorder is not None and not isinstance(error, Exception):
+                recorder.stop()  # it can be continued where it was: these answers are not part of it
+            self._end_with(error, shield)
             try:
                 await steps.failed(error)
             finally:
@@ -140,6 +133,93 @@ class Evaluation(Generic[OutputT]):
             raise
         await steps.close()
         return response
+
+    async def _answered(self, steps: EvaluationSteps) -> PromptResponse[OutputT]:
+        """Ask and run calls until there is an answer, or in manual mode until there are calls to run."""
+        state = self._state
+        while True:
+            turn = await self._ask(steps)
+            if turn.calls:
+                if self._settings.manual:
+                    return self._return_open_calls(turn)
+                await self._answer(turn, steps)
+                self._say_interjected()
+            elif turn.stop_reason != "pause" and not self._say_interjected(is_over=True):
+                output = state.parse_output(turn.text, turn.stop_reason)
+                if not isinstance(output, Repair):
+                    return state.response(turn.text, turn.stop_reason, output)
+
+    def _end_with(self, error: BaseException, shield: Shield) -> None:
+        """Answer what is open, keep the conversation with the exception, publish the end."""
+        state = self._state
+        shield.depth += 1  # a second interrupt waits until every call is answered
+        try:
+            state.events.stop_listening()
+            state.answer_open_calls(ended_text(error))
+            state.failed(error)
+        finally:
+            shield.depth -= 1
+
+    # Conversations: the same evaluation is asked again.
+
+    async def open(self, waiting: Waiting) -> None:
+        """Say the prompt and enter the resources; messages follow. After an exception it may be tried again."""
+        steps = LiveSteps(self._adapter, self._state.executor, waiting)
+        try:
+            await self._state.begin(steps.recall, message_follows=True)
+            await steps.enter()
+        finally:
+            self._state.executor.return_signals()
+
+    async def send(
+        self, text: str, waiting: Waiting, options: StartedOptions, *, renders: bool
+    ) -> PromptResponse[OutputT]:
+        """Answer one message more. Whatever is raised, every call is answered, and the next message may be sent."""
+        state = self._state
+        steps = LiveSteps(self._adapter, state.executor, waiting)
+        state.events.on_event = options.on_event
+        shield = current_shield()
+        with self._interjecting:
+            self._interjected = deque()
+        try:
+            state.executor.take_signals()
+            state.begin_message(options)
+            if renders:
+                state.render_again()
+            state.transcript.add(UserMessage(text))
+            response = await self._answered(steps)
+            state.finished(response)
+        except BaseException as error:
+            self._end_with(error, shield)
+            raise
+        else:
+            return response
+        finally:
+            with self._interjecting:
+                self._interjected = None
+            state.executor.return_signals()
+
+    def interject(self, text: str) -> bool:
+        """Say this to the model once the calls of its present turn are answered; False when no message is answered."""
+        with self._interjecting:
+            if self._interjected is None:
+                return False
+            self._interjected.append(text)
+            return True
+
+    def _say_interjected(self, *, is_over: bool = False) -> bool:
+        """Say what came meanwhile. When there is nothing and the answer is there, nothing more is taken."""
+        if self._interjected is None:
+            return False
+        with self._interjecting:
+            texts, self._interjected = self._interjected, deque()
+            if is_over and not texts:
+                self._interjected = None
+        for text in texts:
+            self._state.transcript.add(UserMessage(text))
+        return bool(texts)
+
+    # Asking.
 
     async def _ask(self, steps: EvaluationSteps) -> ModelTurn:
         state = self._state

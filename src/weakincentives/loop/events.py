@@ -89,6 +89,11 @@ class EvaluationEvents:
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
 
+    def begin_again(self) -> None:
+        """Another message of the same conversation: its turns and its time are its own."""
+        self.turn = 0
+        self._started = self._session.clock.monotonic()
+
     # Progress.
 
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:

@@ -28,6 +28,7 @@ from ..serde.secret_fields import has_secrets
 from ..session import Dispatcher, InProcessDispatcher, Session
 from .background import refuse_in_event_loop
 from .batch import Batch
+from .conversation import Busy, Conversation, Renders, checked_template
 from .response import PromptResponse
 from .result import LoopResult, ProgressTold, Retries
 from .stream import Begin, EventStream, StreamedRun, SyncEventStream, tell_both
@@ -188,6 +189,46 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         """
         refuse_in_event_loop("stream_sync()", "async with loop.stream(...)")
         return SyncEventStream(self._streamed(request, resources, run_id, self._run_options("stream_sync", options)))
+
+    def conversation(
+        self,
+        request: RequestT,
+        *,
+        resources: Bindings | None = None,
+        busy: Busy = "wait",
+        render: Renders = "each",
+        message_template: Section[Any] | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> Conversation[OutputT]:
+        """Answer many messages: `with loop.conversation(request) as chat:`, then `chat.send(text)`; or `async with`.
+
+        `prepare` is called once, and what it gives lives until the block is left. Limits hold for each message; a
+        `budget_tracker` counts them all. See `Conversation`.
+
+        Args:
+            request: who it is with, say: what `prepare` takes.
+            resources: as in `execute`.
+            busy: whether a message that comes while another is answered waits for it ("wait"), or raises RuntimeError.
+            render: "each" shows the prompt as it reads before each message; it is replaced where it stands, and only
+                when it differs, because providers keep what has not changed. "once" never replaces it.
+            message_template: a section that says what typed messages say: `chat.send(Order(...))`.
+            options: as in `execute`; with `history=` it goes on from an earlier conversation.
+
+        `ValueError` for a loop with `runs`: conversations are not recorded. `TypeError` for an adapter whose program
+        has a loop of its own.
+        """
+        if self.config.runs is not None:
+            raise ValueError(
+                "Conversations are not recorded yet, so they cannot go on after this process has ended. "
+                "Use a loop without runs=, and keep chat.history and the session yourself."
+            )
+        prompt, session, keywords = self._prepare(request, resources, self._run_options("conversation", options), None)
+        # As they were given: a duration is that of each message.
+        given = replace(RunOptions(**options).over(self.config), run_context=keywords.get("run_context"))
+        return Conversation(
+            self.adapter, prompt, session, given, busy=busy, render=render,
+            message_template=checked_template(message_template),
+        )  # fmt: skip
 
     def resume(
         self,

@@ -145,7 +145,12 @@ class EvaluationState(Generic[OutputT]):
     # The beginning.
 
     async def begin(
-        self, recall: Recall, given: Mapping[str, ToolReply] = _NO_REPLIES, *, is_continued: bool = False
+        self,
+        recall: Recall,
+        given: Mapping[str, ToolReply] = _NO_REPLIES,
+        *,
+        is_continued: bool = False,
+        message_follows: bool = False,
     ) -> None:
         """Answer the calls that the history left open, then say the prompt; it was said in one that is continued."""
         for call in self.transcript.open_calls():
@@ -156,7 +161,8 @@ class EvaluationState(Generic[OutputT]):
         if is_continued and self.transcript.adopt_prompt(self.rendered.text):
             self.transcript.system = self.system
             return
-        if not self.rendered.text and self.rendered.system and not len(self.transcript.upto_now()):
+        is_silent = not self.rendered.text and bool(self.rendered.system) and not self.transcript.upto_now()
+        if is_silent and not message_follows:
             raise self.error(
                 f"The prompt {self.prompt.name!r} has only system= sections, so there is nothing to answer. "
                 "Add sections=[...] with the user's message, or continue a history=.",
@@ -173,6 +179,26 @@ class EvaluationState(Generic[OutputT]):
     def entered(self) -> None:
         """The resources are open: a tracker that is bound among them limits the evaluation too."""
         self.limits.hold_to(self.executor.deadline, self.executor.budget_tracker)
+
+    def begin_message(self, options: StartedOptions) -> None:
+        """Another message of the same conversation: its limits and counts are its own."""
+        self.limits = EvaluationLimits(self.prompt.name, options)
+        self.heartbeat = options.heartbeat
+        self.usage = TokenUsage()
+        self.turns = self.expansions = self.repairs = 0
+        self.failure = None
+        self.executor.renew(options)
+        self.entered()
+        self.events.begin_again()
+
+    def render_again(self) -> None:
+        """Say the prompt as it reads now, at its place, if that is not what it says already."""
+        rendered = self.prompt.render(session=self.session)
+        if (rendered.text, rendered.system) != (self.rendered.text, self.rendered.system):
+            self.rendered = rendered
+            self.transcript.set_prompt(rendered.text, self.system)
+            self.events.rendered(rendered)
+        self.executor.offer(rendered)
 
     # Turns and calls.
 

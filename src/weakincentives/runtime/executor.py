@@ -117,6 +117,13 @@ class ToolExecutor:
         self._tools = ()
         _install_policies(rendered, self._run.session)
 
+    def renew(self, options: StartedOptions) -> None:
+        """Other limits from now on, for the next message of a conversation. Not while calls run."""
+        run = self._run
+        run.deadline, run.budget_tracker, run.heartbeat = options.deadline, options.budget_tracker, options.heartbeat
+        if has_bound_tracker(run.resources):
+            count_in(run, self._resources.get(BudgetTracker))
+
     def has_seen(self, call_id: str) -> bool:
         """Whether a call with this id was brought here; if so it is not run again, and is recorded when it ended."""
         return self._run.memory.knows(call_id)

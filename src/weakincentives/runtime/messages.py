@@ -154,6 +154,12 @@ class Transcript:
         """Append a message."""
         self._items.append(message)
 
+    def cut(self, length: int) -> None:
+        """Forget all but the first messages."""
+        self._items = self._items[:length]
+        if self._prompt_at is not None and self._prompt_at >= length:
+            self._prompt_at = None
+
     def upto_now(self) -> Messages:
         """The messages so far, without copying them."""
         return Messages(self._items, len(self._items))
