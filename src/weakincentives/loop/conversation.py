@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypedDict, TypeVar, 
 
 from ..budget import Budget
 from ..deadlines import Deadline
-from ..errors import PromptValidationError
 from ..interrupts import Lock
+from ..lazy_modules import asyncio
 from ..prompt.events import ToolInvoked
 from ..prompt.placeholders import as_block
 from ..prompt.prompt import Prompt
@@ -114,7 +113,7 @@ class Conversation(Generic[OutputT]):
         self._template = message_template
         self._renders = render == "each"
         self._evaluation: Evaluation[OutputT] = Evaluation(adapter, prompt, session, options.started(), None)
-        self._line = _Line(waits=busy == "wait")
+        self._line = _MessageQueue(waits=busy == "wait")
         self._has_resources = False
         self._is_begun = False
         self._is_closed = False
@@ -320,7 +319,7 @@ def _reaches_out(tools: Any, event: ToolInvoked) -> bool:
 
 
 @final
-class _Line:
+class _MessageQueue:
     """Lets one message through at a time, in the order in which they came; from threads and tasks alike."""
 
     def __init__(self, *, waits: bool) -> None:
@@ -390,11 +389,11 @@ class _Line:
 
 
 def checked_template(section: Section[Any] | None) -> Section[Any] | None:
-    """A section for messages; `PromptValidationError` for one with tools or sections inside, which would be ignored."""
+    """A section for messages; `ValueError` for one with tools or sections inside, which would be ignored."""
     if section is not None and not isinstance(section, Section):
-        raise PromptValidationError(f"message_template= takes a section, got {type(cast('object', section)).__name__}.")
+        raise TypeError(f"message_template= takes a section, got {type(cast('object', section)).__name__}.")
     if section is not None and (section.tools or section.children):
-        raise PromptValidationError(
+        raise ValueError(
             f"The message_template= section {section.title!r} has tools or children, which a message cannot have. "
             "Put them on a section of the prompt."
         )
