@@ -10,6 +10,7 @@ from pathlib import Path
 from weakincentives.runtime import Session, SqliteRunStore
 from weakincentives.runtime.record import FileStep, NewRows, NewRun, Step
 from weakincentives.runtime.record.frames import FrameWriter
+from weakincentives.runtime.record.large_items import LargeItems
 from weakincentives.runtime.record.rows import FrameStep, digest_of
 from weakincentives.session.deltas import dump_delta, type_finder
 
@@ -34,7 +35,7 @@ class Finding:
 def record_long_run(store: SqliteRunStore) -> None:
     """Each step replaces an item, each hundredth adds one to a slice of a thousand, each tenth writes a file."""
     find, session = type_finder((Progress, Finding)), Session()
-    frames, since = FrameWriter(find), None
+    frames, large, since = FrameWriter(find), LargeItems(), None
     held = store.take("long", NewRun("bench", "a session"))
     last: dict[str, str] = {}
     for start in range(1, STEPS + 1, BATCH):
@@ -44,7 +45,8 @@ def record_long_run(store: SqliteRunStore) -> None:
             if seq % 100 == 0:
                 session[Finding].append(Finding(seq))
             state, _, since = dump_delta(session, since, find)
-            marks, blobs = frames.frames(seq, state, since)
+            state, large = large.write(state)
+            marks, blobs = frames.frames(seq, state, since, large)
             frames.wrote(marks)
             body = {"text": "The settings of this service are in one file now; on to the next one.", "state": state}
             steps.append(Step(seq=seq, kind="begin" if seq == 1 else "call", tool="write_file", body=body))

@@ -30,7 +30,8 @@ HOMES: Mapping[str, str] = {
         "replace_latest_by upsert_by"
     ),
     "resources": (
-        "Binding Closeable PostConstruct Provider Resolver ResourceContext ResourceRegistry Scope Snapshotable"
+        "Binding Closeable PostConstruct Provider Recordable Resolver ResourceContext ResourceRegistry Scope "
+        "Snapshotable"
     ),
     "filesystem": (
         "FileChanges FileKind FileStat Filesystem GrepMatch HostFilesystem InMemoryFilesystem ReadOnlyFilesystem "
@@ -86,7 +87,7 @@ SINGLE_HOMES: Mapping[str, str] = {
 }
 """Public classes that are imported from a module of their own, since it needs an extra."""
 
-MOST_NAMES = 228
+MOST_NAMES = 229
 """A ratchet: fewer is better. Lower it when names go."""
 
 MOST_WITH_SEVERAL_PATHS = 79

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from os import urandom
 from typing import Self
-from uuid import uuid4
 
 from .clock import SYSTEM_CLOCK, Clock
 from .interrupts import Lock
 
 
 def _new_id() -> str:
-    return uuid4().hex
+    return urandom(16).hex()
 
 
 @dataclass(frozen=True, slots=True)

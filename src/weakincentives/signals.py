@@ -6,7 +6,6 @@ handler is covered. Only the main thread may change signal handlers, and only th
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from time import monotonic
 from typing import Any, TypeVar, final
 
 from .interrupts import MAIN, OTHER, Handler, Shield, current_shield, finalizers
+from .lazy_modules import asyncio
 
 T = TypeVar("T")
 

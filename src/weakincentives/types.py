@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 SnapshotT = TypeVar("SnapshotT")
 
@@ -40,6 +40,29 @@ class ReportingSnapshotable(Snapshotable[SnapshotT], Protocol[SnapshotT]):
 
     def changes(self, since: SnapshotT, /) -> object:
         """What differs from the snapshot: a `FileChanges`, or something else that the engine leaves out."""
+        ...
+
+
+@runtime_checkable
+class Recordable(Snapshotable[SnapshotT], Protocol[SnapshotT]):
+    """One whose state can be on record, so that a run that was interrupted goes on with it.
+
+    Deltas are JSON data: dicts with texts as keys, lists, texts, numbers, booleans, None. One that would not come back
+    from JSON as it is ends the run with `RunFormatError`, and its call is undone; so does a `record_delta` that raises.
+    The record keeps a snapshot of its own from one row to the next, beside those of calls, and gives it back in any
+    order: snapshots must not depend on one another. Both methods are called where `snapshot` is, and must not wait.
+    """
+
+    def record_delta(self, since: SnapshotT | None, /) -> Any:
+        """What changed since one of its snapshots, None when nothing did. Without a snapshot: all that it holds."""
+        ...
+
+    def apply(self, delta: Any, /) -> None:
+        """Make the changes again that `record_delta` told; one of all that it held replaces what is there.
+
+        Deltas come in the order in which they were told, each once, first one of all that it held. When it raises, the
+        resource is restored from a snapshot and the run does not go on.
+        """
         ...
 
 

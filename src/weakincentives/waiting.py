@@ -6,9 +6,7 @@ coroutine by `drive`; async code passes `awaiting_here()`, and awaits it.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,6 +29,7 @@ from .event_loop import (
     with_home,
 )
 from .interrupts import LOOK, MAIN, OTHER, Ending, Shield, unshielded, wait_until_done
+from .lazy_modules import asyncio
 from .threads import ThreadCall
 
 T = TypeVar("T")
@@ -94,12 +93,12 @@ class Waiting(Protocol):
         """Wait for `seconds`."""
         ...
 
-    def resource_loop(self, event_loop: GetLoop, what: str, /) -> AbstractEventLoop:
+    def resource_loop(self, event_loop: GetLoop, what: str, /) -> asyncio.AbstractEventLoop:
         """The loop on which an async resource is built and lives; `ResourceError` where it could not be awaited."""
         ...
 
     async def finish_on(
-        self, loop: AbstractEventLoop | None, pending: Awaitable[T], event_loop: GetLoop, what: str, /
+        self, loop: asyncio.AbstractEventLoop | None, pending: Awaitable[T], event_loop: GetLoop, what: str, /
     ) -> T:
         """Wait for something async of a resource that belongs to that loop, if to any. `what` names it in errors."""
         ...
@@ -149,7 +148,7 @@ class Blocking:
     async def sleep(self, seconds: float) -> None:
         wait_until_done(Future[None](), seconds)  # unlike `sleep` it ends when an interrupt is to be delivered
 
-    def resource_loop(self, event_loop: GetLoop, what: str, /) -> AbstractEventLoop:
+    def resource_loop(self, event_loop: GetLoop, what: str, /) -> asyncio.AbstractEventLoop:
         if running_loop() is not None:  # it would be blocked, and is not where the result belongs
             raise ResourceError(
                 f"{what} is async, and an event loop is running in this thread, so a plain get cannot wait for it. "
@@ -161,7 +160,7 @@ class Blocking:
         return runner.loop
 
     async def finish_on(
-        self, loop: AbstractEventLoop | None, pending: Awaitable[T], event_loop: GetLoop, what: str, /
+        self, loop: asyncio.AbstractEventLoop | None, pending: Awaitable[T], event_loop: GetLoop, what: str, /
     ) -> T:
         here, runner = running_loop(), event_loop()
         if loop is None or is_gone(loop) or loop is runner.loop is not here:
@@ -231,11 +230,11 @@ class Awaiting:
     async def sleep(self, seconds: float) -> None:
         await unshielded(asyncio.sleep(seconds))
 
-    def resource_loop(self, _event_loop: GetLoop, _what: str, /) -> AbstractEventLoop:
+    def resource_loop(self, _event_loop: GetLoop, _what: str, /) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     async def finish_on(
-        self, loop: AbstractEventLoop | None, pending: Awaitable[T], _event_loop: GetLoop, _what: str, /
+        self, loop: asyncio.AbstractEventLoop | None, pending: Awaitable[T], _event_loop: GetLoop, _what: str, /
     ) -> T:
         if loop is None or loop is running_loop() or not loop.is_running():
             return await pending
@@ -315,7 +314,7 @@ async def _ended_within(seconds: float | None, ending: Ending) -> None:
     await _woken_within(seconds, waiter)
 
 
-def _wake_from_thread(loop: AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+def _wake_from_thread(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
     with suppress(Exception):  # the loop was closed meanwhile, so nothing waits in it; the worker must go on
         loop.call_soon_threadsafe(_wake, waiter)
 

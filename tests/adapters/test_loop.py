@@ -726,3 +726,29 @@ def test_a_thousand_turns_with_faults_in_them() -> None:
     assert shop.notes == [str(number) for number in range(250)]
     assert len(shop.outcomes) == 250 * 7
     assert_no_orphans(response.history)
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+def test_ids_are_unique_also_beside_an_agent_inside_a_call() -> None:
+    """Scripts and local models number their calls from 1; each event has an id of its own all the same."""
+
+    def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(params)
+
+    noting = Tool[Note, Note](name="note", description="Note.", handler=note)
+    inner = ScriptedAdapter(call("note", text="a"), call("note", text="b"), say("Done."))
+    sub = Prompt(name="sub", sections=[MarkdownSection(title="Task", template="Note.", tools=[noting])])
+
+    def delegate(params: Note, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult.ok(inner.evaluate(sub, context.session).text)
+
+    tool = Tool[Note, str](name="delegate", description="Delegate.", handler=delegate)
+    prompt = Prompt(name="outer", sections=[MarkdownSection(title="Task", template="Go.", tools=[tool, noting])])
+    session = Session()
+    ScriptedAdapter(call("delegate", text="x"), call("note", text="c"), say("End.")).evaluate(prompt, session)
+    ids = [event.call_id for event in session[ToolInvoked].all()]
+    assert len(ids) == len(set(ids)) == 4

@@ -55,6 +55,9 @@ def test_what_is_wrong_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
     store, made, agent = str(folder / "runs.db"), str(folder / "kept.wink"), str(folder / "agent.py")
     assert main(["export", store, "other", "-o", made]) == 2
     assert "no run 'other'" in capsys.readouterr().err
+    assert main(["export", store, "kept", "-o", str(folder / "one.wink")]) == 0
+    assert main(["replay", str(folder / "one.wink"), agent, "--run", "write_fiel"]) == 2
+    assert "wink replay: There is no tool 'write_fiel'" in capsys.readouterr().err
     assert main(["export", store, "kept", "-o", str(folder / "none" / "kept.wink")]) == 2
     assert "there is no directory" in capsys.readouterr().err
     assert main(["export", store, "kept", "-o", str(folder), "--force"]) == 2

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from weakincentives import lazy_modules
+
 pytestmark = pytest.mark.slow  # interpreters
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,8 @@ def _imported(tree: ast.AST) -> dict[str, str]:
             }
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "lazy_modules":
+            names |= {a.name: vars(lazy_modules)[a.name].__name__ for a in node.names}
     return {name: path for name, path in names.items() if path.split(".")[0] in sys.stdlib_module_names}
 
 

@@ -70,6 +70,21 @@ def test_what_a_first_program_needs_is_at_the_root() -> None:
     assert done.stdout == "[]\nToolExecutor\n"
 
 
+@pytest.mark.slow  # an interpreter
+def test_a_synchronous_program_does_not_import_asyncio() -> None:
+    """With every name at the root used and a call made, asyncio is not imported."""
+    code = (
+        "import sys, weakincentives as w\n"
+        "for name in w.__all__: getattr(w, name)\n"
+        "tool = w.Tool[None, None](name='t', description='T.', handler=lambda params, context: w.ToolResult.ok(None))\n"
+        "prompt = w.Prompt(name='p', sections=[w.MarkdownSection(title='W', template='', tools=[tool])])\n"
+        "with w.ToolExecutor(prompt=prompt, session=w.Session()) as run:\n"
+        "    print(run.execute(w.ToolCall('1', 't', '{}')).text, 'asyncio' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "OK False\n"
+
+
 @pytest.mark.parametrize("package", ["prompt", "adapters", "runtime", "session", "resources", "filesystem", "testing"])
 def test_what_is_exported_is_there(package: str) -> None:
     """`__all__` is true and names nothing twice."""

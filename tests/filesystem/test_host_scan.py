@@ -19,6 +19,7 @@ from tests.filesystem.crash import Faulty, Picture, abandon, build, everything, 
 
 from weakincentives.errors import JournalError, SnapshotError
 from weakincentives.filesystem.disk.filesystem import HostFilesystem
+from weakincentives.filesystem.disk.syscalls import still_there
 
 SEED = int(os.environ.get("WINK_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 
@@ -296,3 +297,24 @@ def test_a_tree_deeper_than_any_path() -> None:
             fs.release(before)
     finally:
         subprocess.run(["rm", "-rf", str(root)], check=True)
+
+
+def test_an_undo_that_found_nothing_leaves_older_snapshots_as_they_were(root: Path) -> None:
+    """Restoring a snapshot when nothing has changed alters neither it nor what an older one restores."""
+    with HostFilesystem(root, watch="scan") as fs:
+        first, before = fs.snapshot(), looks(root)
+        second = fs.snapshot()
+        fs.restore(second)
+        vandalise(root)
+        fs.restore(first)
+        assert looks(root) == before
+
+
+def test_entries_that_go_while_a_directory_is_read_are_left_out(tmp_path: Path) -> None:
+    """What is gone before its attributes are read is not in the listing; all others are."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+    with os.scandir(tmp_path) as entries:
+        listed = list(entries)
+    (tmp_path / "b").unlink()
+    assert sorted(name for name, _ in still_there(listed)) == ["a", "c"]

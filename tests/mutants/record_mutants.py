@@ -5,10 +5,13 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _EDGES = ("tests/record/test_edges.py",)
+_INNER = ("tests/record/test_inner_effects.py",)
 _FORKS = ("tests/record/test_resume.py",)
 _CHANGED = ("tests/record/test_changed_programs.py",)
 _KILLED = ("tests/record/test_killed.py",)
 _STORE = ("tests/record/test_sqlite_store.py",)
+_ITEMS = ("tests/record/test_large_items.py",)
+_SHOWN = ("tests/cli/test_cli_runs.py",)
 _FRAMES = ("tests/record/test_frames.py",)
 _EXPORT = ("tests/record/test_export.py",)
 _SEALED = ("tests/record/test_sealed_stores.py",)
@@ -26,9 +29,16 @@ MUTANTS = [
     Mutant(
         "a tool that ran one that leaves the machine is run again",
         "runtime/record/calls.py",
-        "        elif around.call_id not in self._started and _writes(around):\n",
+        "        elif around.call_id not in self._started:\n",
         "        elif False:\n",
         _EDGES,
+    ),
+    Mutant(
+        "a call that had begun is run again with one that overlapped with it",
+        "loop/recorded.py",
+        "if not any(self._rows.was_started(other.id) for other in left):",
+        "if True:",
+        _INNER,
     ),
     Mutant(
         "a row in the middle of a call has what the call changed so far",
@@ -213,6 +223,83 @@ MUTANTS = [
         _FRAMES,
     ),
     Mutant(
+        "a large item is written whole each time",
+        "runtime/record/large_items.py",
+        "    if base is not None:\n",
+        "    if False:\n",
+        _ITEMS,
+    ),
+    Mutant(
+        "what moved in a list of a large item is written again",
+        "runtime/record/large_items.py",
+        "    row = rows[-1] if rows else None\n",
+        "    row = None\n",
+        _ITEMS,
+    ),
+    Mutant(
+        "1, 1.0 and true are the same in a patch",
+        "runtime/record/large_items.py",
+        "    return type(before) is type(after) and (\n",
+        "    return (\n",
+        _ITEMS,
+    ),
+    Mutant(
+        "a row that was not written is what the next patch is made to",
+        "runtime/record/recorder.py",
+        "        self.held.append(rows)\n        if self._frames",
+        "        self._large = large\n        self.held.append(rows)\n        if self._frames",
+        _ITEMS,
+    ),
+    Mutant(
+        "a frame has large items as they are written anew",
+        "runtime/record/frames.py",
+        "        for index, item in large[name].items():\n",
+        "        for index, item in ():\n",
+        _ITEMS,
+    ),
+    Mutant(
+        "a program changes what is on record",
+        "session/deltas.py",
+        "    return marshal.loads(marshal.dumps(data))",
+        "    return data",
+        _ITEMS,
+    ),
+    Mutant(
+        "a fork under a name that is taken adds steps to that run",
+        "runtime/record/sql.py",
+        "            if not made:  # before",
+        "            if False:  # before",
+        _STORE,
+    ),
+    Mutant(
+        "a run whose process ended before its first step gets another session",
+        "runtime/record/recorder.py",
+        "        adopt_id(session, self.held.info.session_id)",
+        "        if steps:\n            adopt_id(session, self.held.info.session_id)",
+        _FINISHED,
+    ),
+    Mutant(
+        "secret arguments are shown",
+        "cli/commands/runs.py",
+        "_step_json(replace(step, body=secrets.masked(step)))",
+        "_step_json(step)",
+        _SHOWN,
+    ),
+    Mutant(
+        "secret arguments are printed by a comparison",
+        "runtime/record/comparison.py",
+        "yield ComparedCall(key[0], ours_secret.arguments(*key), one, None, False)",
+        "yield ComparedCall(*key, one, None, False)",
+        _EXPORT,
+    ),
+    Mutant(
+        "secret arguments leave in a file",
+        "runtime/record/export.py",
+        "dict(self._secrets.masked(step))",
+        "dict(step.body)",
+        _EXPORT,
+    ),
+    Mutant(
         "large content is left out of an exported file",
         "runtime/record/export.py",
         "max_inline=sys.maxsize",
@@ -273,6 +360,13 @@ MUTANTS = [
         "testing/recorded_model.py",
         "if self._serve or (has_effects and not is_named):",
         "if self._serve:",
+        _REPLAY,
+    ),
+    Mutant(
+        "misspelt names of tools to run are passed over",
+        "testing/recorded_model.py",
+        "        if unknown:\n            listed",
+        "        if False:\n            listed",
         _REPLAY,
     ),
     Mutant(

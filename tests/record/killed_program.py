@@ -76,7 +76,33 @@ class Model(TurnAdapter):
         return ModelTurn(os.urandom(4).hex(), calls, stop_reason="tool_use")
 
 
+class Counts:
+    """A resource that is on record: how often each name was added."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+
+    def snapshot(self) -> dict[str, int]:
+        return dict(self.names)
+
+    def restore(self, snapshot: dict[str, int], /) -> None:
+        self.names = dict(snapshot)
+
+    def record_delta(self, since: dict[str, int] | None, /) -> Any:
+        if since is None:
+            return {"all": self.names}
+        return {name: count - since.get(name, 0) for name, count in self.names.items() if count != since.get(name)}
+
+    def apply(self, delta: Any, /) -> None:
+        if "all" in delta:
+            self.names = {}
+        for name, count in delta.get("all", delta).items():
+            self.names[name] = self.names.get(name, 0) + count
+
+
 def add(params: Item, *, context: ToolContext) -> ToolResult[Any]:
+    names = context.resources.get(Counts).names
+    names[params.name] = names.get(params.name, 0) + 1
     context.session[Added].append(Added(params.name))
     return ToolResult.ok(None, "Added.")
 
@@ -94,6 +120,7 @@ def mail(params: Item) -> ToolResult[str]:
 class Loop(MainLoop[str, Any]):
     def prepare(self, request: str) -> tuple[Prompt[Any], Session]:
         session = Session(bus=self.bus)
+        self.counts = Counts()
         root = HERE / "root"
         root.mkdir(exist_ok=True)
         files = VfsToolsSection(session=session, config=VfsConfig(root=root))
@@ -103,7 +130,7 @@ class Loop(MainLoop[str, Any]):
             Tool[Item, str](name="mail", description="m", handler=mail),
         ]
         task = MarkdownSection(title="Task", template=request, tools=tools)
-        return Prompt(name="killed", sections=[task, files]), session
+        return Prompt(name="killed", sections=[task, files]).bind(resources={Counts: self.counts}), session
 
 
 class FailingStore(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] - final, but for this fault
@@ -161,6 +188,7 @@ def run_once(store: SqliteRunStore | None = None) -> None:
     result = {
         "text": response.text,
         "turns": response.turns,
+        "counts": loop.counts.names,
         "added": [item.name for item in session[Added].all()],
         "events": [[event.call_id, event.tool_name, event.outcome] for event in session[ToolInvoked].all()],
     }

@@ -25,6 +25,7 @@ def check(here: Path, interrupts: int, turns: int = 10) -> None:
     assert result["text"] == "done"
     assert result["turns"] == turns + 1
     assert result["added"] == [f"i{n}" for n in range(turns)]
+    assert result["counts"] == {f"i{n}": 1 for n in range(turns)}
     events: list[list[str]] = result["events"]
     assert [event[0] for event in events] == [f"t{turn}c{n}" for turn in range(turns) for n in range(4)]
     asked = [name for kind, name in told if kind == "asked"]

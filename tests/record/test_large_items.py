@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -327,3 +327,78 @@ def test_patches_give_the_same_text(values: list[Any]) -> None:
         assert len(json.dumps(row)) < 2500 or at == 0
         read, reader = reader.read(row)
         assert json.dumps(read) == json.dumps({"slices": [[ITEM, "state", change]]})
+
+
+def test_what_is_changed_in_place_after_a_restart_is_on_record(tmp_path: Path) -> None:
+    """What a program does to a value that was read from the record does not reach what patches are made to."""
+    with SqliteRunStore(tmp_path / "runs.db", durable=False) as store:
+        program = Program(store)
+        program.step(lambda _: [replace(plan(), more={"notes": ["a"]})])
+        program.restart()
+        program.session[Plan].all()[0].more["notes"].append("b")
+        program.change_job(3, "done")
+        last = store.open("r", types=[Plan, Job]).state_at(3)[Plan].all()[0]
+        assert (last.more, last.jobs[3].status) == ({"notes": ["a", "b"]}, "done")
+        assert list(store.verify()) == []
+
+
+def test_values_inside_values_of_open_fields_stay_data(tmp_path: Path) -> None:
+    """Also after a restart, and in the whole slice that is written then."""
+    with SqliteRunStore(tmp_path / "runs.db", durable=False) as store:
+        program = Program(store)
+        program.step(lambda _: [replace(plan(), more=Plan((Job("inner"),), more=Plan((), more=Job("innermost"))))])
+        program.restart()
+        for number in range(120):
+            program.change_job(number % 3, f"{number}" * 500)
+        program.restart()
+        assert any(frame.blob for frame in store.frames("r", until=122))
+        check(store, "r", program.seen)
+
+
+def deep(levels: int, leaf: str) -> Plan:
+    """A plan that holds a plan, and so on."""
+    made = Plan((), more=leaf)
+    for _ in range(levels):
+        made = Plan((), more=made)
+    return replace(plan(), more=made)
+
+
+def test_what_is_nested_too_deep_for_a_patch_is_written_whole(tmp_path: Path) -> None:
+    """As deep as a value can be saved at all."""
+    with SqliteRunStore(tmp_path / "runs.db", durable=False) as store:
+        program = Program(store)
+        for depth in range(260, 0, -5):
+            with suppress(RecordError, RecursionError, ValueError):
+                program.step(lambda _, depth=depth: [deep(depth, "a")])
+                break
+        program.step(lambda _, depth=depth: [deep(depth, "b")])
+        last = store.open("r", types=[Plan, Job]).data_at(3)
+        assert len(last) == 1
+
+
+MOVES: dict[str, Callable[[list[Job], int], list[Job]]] = {
+    "one done, one added": lambda jobs, n: [
+        *jobs[:n], Job(jobs[n].title, "done"), *jobs[n + 1 :], Job(f"added {n}")
+    ],
+    "a queue": lambda jobs, n: [*jobs[1:], Job(f"added {n}")],
+    "the first comes last": lambda jobs, n: [*jobs[1:], jobs[0]],
+    "the last comes first": lambda jobs, n: [jobs[-1], *jobs[:-1]],
+    "two in different places": lambda jobs, n: [
+        *jobs[:n], *jobs[n + 1 : 600], Job(f"added {n}"), *jobs[600:]
+    ],
+    "one changed, another gone": lambda jobs, n: [Job("changed", str(n)), *jobs[1:-2], jobs[-1]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_moved_jobs_are_not_written_again(move: str, tmp_path: Path) -> None:
+    """A plan of 1,000 jobs that is changed 300 times takes no more than three times the plan and what was changed."""
+    with SqliteRunStore(tmp_path / "runs.db", durable=False) as store:
+        program = Program(store)
+        program.step(lambda _: [plan(1_000)])
+        for number in range(300):
+            program.step(lambda plans, n=number: [replace(plans[0], jobs=tuple(MOVES[move]([*plans[0].jobs], n)))])
+        sizes = [len(json.dumps(step.body)) for step in store.open("r").steps()]
+        plan_size = len(json.dumps(slices_of(store, 2)))
+        assert sum(sizes) <= 3 * (plan_size + 300 * len('{"title":"job 100, which has a title","status":"open"}'))
+        check(store, "r", {seq: seen for seq, seen in program.seen.items() if seq % 50 == 0})

@@ -16,7 +16,7 @@ from tests.conftest import examples
 
 from weakincentives import MainLoop, Session, ToolInvoked
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
-from weakincentives.errors import NotResumableError, RecordError
+from weakincentives.errors import NotResumableError, RecordError, WinkError
 from weakincentives.filesystem import Filesystem, HostFilesystem
 from weakincentives.prompt import (
     IdempotencyConfig,
@@ -258,6 +258,18 @@ def test_what_does_not_matter_can_be_ignored(store: SqliteRunStore) -> None:
         again(run, run="note")
     with pytest.raises(ValueError, match="'run' or 'serve'"):
         again(run, calls="skip")
+
+
+@pytest.mark.parametrize("calls", ["run", "serve"])
+def test_a_tool_to_run_that_does_not_exist_is_refused(calls: str, store: SqliteRunStore) -> None:
+    """Before anything runs: its real namesake would be served, as if its effect were tested."""
+    run = recorded(store)
+    today = Behaviour()
+    with pytest.raises(ValueError, match=r"no tool 'chrage' .* The tools are: charge, .*note, once") as caught:
+        again(run, today, run=("note", "chrage"), calls=calls)
+    assert isinstance(caught.value, WinkError)  # which the command and the pytest plugin show without a traceback
+    assert (today.noted, today.charged) == ([], [])
+    again(run, run=("*", "charge")).assert_same()
 
 
 def test_assert_same_shows_the_first_five(store: SqliteRunStore) -> None:

@@ -25,6 +25,7 @@ from weakincentives.prompt import (
     ToolContext,
     ToolResult,
 )
+from weakincentives.resources import Binding
 from weakincentives.runtime.messages import CallMessage
 from weakincentives.runtime.record.rows import NewRows
 from weakincentives.runtime.record.runs import RunRecord
@@ -66,6 +67,32 @@ class Nothing:
 @dataclass(frozen=True)
 class Answer:
     total: int
+
+
+class Drawer:
+    """A resource that is on record."""
+
+    def __init__(self) -> None:
+        self.slips: list[str] = []
+
+    def snapshot(self) -> tuple[str, ...]:
+        return tuple(self.slips)
+
+    def restore(self, snapshot: tuple[str, ...], /) -> None:
+        self.slips = list(snapshot)
+
+    def record_delta(self, since: tuple[str, ...] | None, /) -> Any:
+        known = since or ()
+        assert known == tuple(self.slips[: len(known)])
+        return None if since == tuple(self.slips) else [since is None, self.slips[len(known) :]]
+
+    def apply(self, delta: Any, /) -> None:
+        is_whole, slips = delta
+        self.slips = [*slips] if is_whole else [*self.slips, *slips]
+
+
+class Shelf(Drawer):
+    """Another one, built in the first call that asks for it."""
 
 
 class Model(TurnAdapter):
@@ -146,7 +173,9 @@ class World:
             ],
         )
         template = PromptTemplate[Answer](ns="tests", key="record", sections=[task, manual, files])
-        self.prompt: Prompt[Answer] = Prompt(template)
+        self.drawer = Drawer()
+        shelf = Binding(Shelf, lambda _: Shelf())
+        self.prompt: Prompt[Answer] = Prompt(template).bind(resources={Drawer: self.drawer, Shelf: shelf})
 
     def tool(self, name: str, params: type[Any], handler: Any, **hints: bool) -> Tool[Any, Any]:
         return Tool[params, Any](
@@ -156,11 +185,14 @@ class World:
     def book(self, params: Book, *, context: ToolContext) -> ToolResult[Any]:
         self.ran.append(f"book {params.room}")
         context.session[Booking].append(Booking(params.room))
+        context.resources.get(Drawer).slips.append(params.room)
         return ToolResult.ok(Booking(params.room), "Booked.")
 
     def crash(self, params: Nothing, *, context: ToolContext) -> ToolResult[Any]:
         self.ran.append("crash")
         context.session[Booking].append(Booking("undone"))
+        context.resources.get(Drawer).slips.append("undone")
+        context.resources.get(Shelf).slips.append("undone")
         context.session.dispatch(Note("a crash"))
         raise LookupError("out of luck")
 
@@ -168,9 +200,11 @@ class World:
         self.ran.append("long")
         return ToolResult.ok("word " * 10_000)
 
-    def dig(self, params: Nothing) -> ToolResult[Any]:
+    def dig(self, params: Nothing, *, context: ToolContext) -> ToolResult[Any]:
         self.ran.append("dig")
-        return ToolResult.ok("dug")
+        shelf = context.resources.get(Shelf)
+        shelf.slips.append("dug")
+        return ToolResult.ok(f"dug {shelf.slips}")
 
     def mail(self, params: Nothing) -> ToolResult[Any]:
         self.ran.append("mail")
@@ -179,7 +213,9 @@ class World:
     def noted(self, params: Nothing, *, context: ToolContext) -> ToolResult[Any]:
         self.ran.append("noted")
         context.session.dispatch(Note("by a tool"))
-        return ToolResult.ok(None, "Noted.")
+        shelf = context.resources.get(Shelf)
+        shelf.slips.append("noted")
+        return ToolResult.ok(None, f"Noted. {shelf.slips}, {context.resources.get(Drawer).slips}")
 
     def run(self, store: SqliteRunStore, run_id: str, model: Model, *, in_loop: bool = False) -> Any:
         """Evaluate it on record, in an event loop or not."""
@@ -194,6 +230,7 @@ class World:
             "bookings": list(self.session[Booking].all()),
             "seen": list(self.session[Seen].all()),
             "notes": list(self.session[Note].all()),
+            "drawer": list(self.drawer.slips),
             "files": {path: self.fs.read(path) for path in self.fs.search("txt")},
             "events": [
                 (e.call_id, e.tool_name, e.outcome, e.rendered_output, e.params, e.success, e.changes, e.event_id)

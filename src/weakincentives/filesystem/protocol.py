@@ -5,11 +5,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Literal, NamedTuple, Protocol, final, runtime_checkable
 
 from ..errors import NotTextError
 from ..fence import Owner, check_wanted
+from ..lazy_modules import hashlib
 
 FileKind = Literal["file", "directory", "symlink", "other"]
 
@@ -302,11 +302,11 @@ def fingerprint(fs: Filesystem, path: str) -> str:
         return known(path)
     head = fs.read_bytes(path, limit=_WHOLE_BYTES)
     if len(head) < _WHOLE_BYTES:
-        return sha256(head).hexdigest()
+        return hashlib.sha256(head).hexdigest()
     found = fs.stat(path)
     if found.size > MAX_HASHED:
         return fingerprint_of_stat(found)
-    digest, length = sha256(), 0
+    digest, length = hashlib.sha256(), 0
     for piece in fs.stream(path):
         digest.update(piece)
         length += len(piece)

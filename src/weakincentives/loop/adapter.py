@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from ..interrupts import Lock
+from ..lazy_modules import asyncio
 from ..prompt.prompt import Prompt
 from ..run_context import RunContext
 from ..runtime.call import ToolReply
 from ..runtime.options import RunKeywords, RunOptions, options_from, run_id_of
 from ..runtime.progress import OnEvent
 from ..runtime.record.calls import RunRecorder
+from ..runtime.record.resources import ResourceRecorder
 from ..runtime.record.runs import RunRecord
 from ..session import Session
 from ..waiting import AWAITING, BLOCKING, drive
@@ -140,8 +142,9 @@ class Adapter(ABC):
     def _run_options(self, function: str, keywords: RunKeywords) -> RunOptions:
         """The options of `evaluate` or `aevaluate`; what they leave open is the adapter's own."""
         name = f"{type(self).__name__}.{function}"
-        options = options_from(RunOptions, keywords, function=name, others=("tool_results",))
-        return options.over(RunOptions(hide_errors=self.settings.hide_errors))
+        if keywords.get("hide_errors") is None:
+            keywords = {**keywords, "hide_errors": self.settings.hide_errors}
+        return options_from(RunOptions, keywords, function=name, others=("tool_results",))
 
 
 class TurnAdapter(Adapter):
@@ -290,8 +293,8 @@ def record_of(options: RunOptions) -> RunRecord | None:
 
 def open_record(record: RunRecord, prompt: Prompt[Any], session: Session, *, not_resumable: str = "") -> RunRecorder:
     """Take the run for this evaluation; the caller releases it. See `RunRecord.open`."""
-    prompt.install(session)
-    return record.open(session, prompt.name, prompt.tools(), not_resumable=not_resumable)
+    with _looked_at(prompt, session) as resources:
+        return record.open(session, prompt.name, prompt.tools(), not_resumable=not_resumable, resources=resources)
 
 
 async def aopen_record(
@@ -299,13 +302,33 @@ async def aopen_record(
 ) -> RunRecorder:
     """Like `open_record`, for async code. Cancelled meanwhile, the run does not stay taken."""
     opened: list[RunRecorder] = []
-    try:
-        await AWAITING.call(lambda: opened.append(open_record(record, prompt, session, not_resumable=not_resumable)))
-    except BaseException:
-        for recorder in opened:
-            recorder.rows.release()
-        raise
+
+    def open_it() -> None:
+        opened.append(
+            record.open(session, prompt.name, prompt.tools(), not_resumable=not_resumable, resources=resources)
+        )
+
+    with _looked_at(prompt, session) as resources:
+        try:
+            await AWAITING.call(open_it)
+        except BaseException:
+            for recorder in opened:
+                recorder.rows.release()
+            raise
     return opened[0]
+
+
+@contextmanager
+def _looked_at(prompt: Prompt[Any], session: Session) -> Generator[ResourceRecorder]:
+    """The prompt's resources as they are now, looked at in the thread that uses them, to be recorded."""
+    prompt.install(session)
+    resources = ResourceRecorder(prompt.resources.context)
+    try:
+        resources.begin()
+        yield resources
+    except BaseException:
+        resources.forget()
+        raise
 
 
 def _context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:

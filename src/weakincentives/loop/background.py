@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Self, final
 
 from ..event_loop import running_loop, thread_loop
+from ..lazy_modules import asyncio
 
 
 @final

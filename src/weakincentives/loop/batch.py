@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections import deque
 from collections.abc import (
@@ -27,6 +26,7 @@ from pydantic import BaseModel
 
 from ..errors import EndlessRequestsError
 from ..event_loop import run_to_end
+from ..lazy_modules import asyncio
 from .background import BackgroundLoop, refuse_in_event_loop
 from .result import NO_RETRIES, Attempts, LoopResult, ProgressCounter, ProgressTold, Retries
 

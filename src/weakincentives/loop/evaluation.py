@@ -353,13 +353,14 @@ class CallIds:
 
     An id belongs to one call of the session, so that its event is the only one with it and a call that was answered is
     never run again. Local models and scripts number their calls anew in every turn or conversation; a call under an id
-    that is in the log, or in the conversation so far, therefore gets another one before anything sees it.
+    that is in the log, in the conversation so far, or in use by another evaluation of the session, an agent inside a
+    call say, therefore gets another one before anything sees it.
     """
 
-    __slots__ = ("_earlier", "_seen")
+    __slots__ = ("_seen", "_used")
 
     def __init__(self, session: Session, history: Sequence[Message]) -> None:
-        self._earlier = _ids_in_log(session)
+        self._used = _ids_used(session)
         self._seen = {call.id for message in history if isinstance(message, ModelMessage) for call in message.calls}
 
     def sound(self, turn: ModelTurn, number: int) -> ModelTurn:
@@ -369,8 +370,7 @@ class CallIds:
         up. `native` is given the new ids; where ids do not tell its calls apart it is left out.
         """
         calls = turn.calls
-        if len(calls) == 1 and (made := self._mended(calls[0], number)) is calls[0]:  # most turns are like this
-            self._seen.add(made.id)
+        if not calls:
             return turn
         kept: list[CallMessage] = []
         renamed: dict[str, str] = {}
@@ -380,7 +380,6 @@ class CallIds:
             made = self._mended(call, number)
             renamed[call.id] = made.id
             kept.append(made)
-            self._seen.add(made.id)
         mended = tuple(kept)
         if mended == calls:
             return turn
@@ -389,20 +388,26 @@ class CallIds:
 
     def _mended(self, call: CallMessage, number: int) -> CallMessage:
         call_id, name = call.id, call.name
-        if call_id and len(call_id) <= MAX_ID_CHARS and len(name) <= _MAX_NAME_CHARS and not self._is_used(call_id):
+        if call_id and len(call_id) <= MAX_ID_CHARS and len(name) <= _MAX_NAME_CHARS and self._take(call_id):
             return call
-        if not call_id or len(call_id) > MAX_ID_CHARS:
+        is_fit = bool(call_id) and len(call_id) <= MAX_ID_CHARS
+        if not is_fit:
             call_id = f"call_{number}"
-        if self._is_used(call_id) or call_id != call.id:
+        if not is_fit or not self._take(call_id):
             call_id = self._free(call_id[:_MAX_STEM_CHARS])
         return CallMessage(call_id, name[:_MAX_NAME_CHARS], call.arguments)
 
-    def _is_used(self, call_id: str) -> bool:
-        return call_id in self._seen or call_id in self._earlier
+    def _take(self, call_id: str) -> bool:
+        """Whether no other call has the id; from now on it belongs to this one."""
+        with _lock:
+            if call_id in self._used or call_id in self._seen:
+                return False
+            self._used.add(call_id)
+            return True
 
     def _free(self, stem: str) -> str:
-        number = len(self._seen) + len(self._earlier) + 1
-        while self._is_used(f"{stem}_{number}"):
+        number = len(self._seen) + len(self._used) + 1
+        while not self._take(f"{stem}_{number}"):
             number += 1
         return f"{stem}_{number}"
 
@@ -427,8 +432,8 @@ _lock = Lock()
 _indexes: WeakTable[Session, CallCounts[set[str]]] = WeakTable()
 
 
-def _ids_in_log(session: Session) -> set[str]:
-    """The ids of all calls in the session's log, worked out once for each of them. Not to be changed."""
+def _ids_used(session: Session) -> set[str]:
+    """The ids of all calls in the session's log and of its evaluations under way, which add theirs."""
     owner = root_of(session)
     with _lock:
         index = _indexes.get(owner)

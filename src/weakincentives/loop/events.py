@@ -34,18 +34,22 @@ def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
     given, and its caller gets it. The event belongs to no call; what reducers make of the answer belongs to the call
     that the evaluation runs in, if there is one, and is undone with it.
     """
-    extra = None if event.run_context is None else event.run_context.log_extra()
     try:
         unowned_recorder(session)(event)
     except ReducerError as error:
-        log_crash(logger, f"A reducer failed on {type(event).__name__}", error, extra)
+        log_crash(logger, f"A reducer failed on {type(event).__name__}", error, _log_extra(event))
         session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
     if isinstance(event, PromptExecuted) and event.output is not None:
         try:
             session.dispatch_value(event.output)
         except ReducerError as error:
-            log_crash(logger, f"A reducer failed on the output of the prompt {event.prompt_name!r}", error, extra)
+            what = f"A reducer failed on the output of the prompt {event.prompt_name!r}"
+            log_crash(logger, what, error, _log_extra(event))
     session.dispatcher.dispatch(event)  # which logs what subscribers raise
+
+
+def _log_extra(event: PromptRendered | PromptExecuted) -> dict[str, str | int] | None:
+    return None if event.run_context is None else event.run_context.log_extra()
 
 
 @final

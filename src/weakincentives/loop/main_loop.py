@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
@@ -12,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args, ge
 from uuid import uuid4
 
 from ..errors import NotResumableError, RecordError, ResourcesClosedError
+from ..lazy_modules import asyncio
 from ..prompt.prompt import Prompt
 from ..prompt.prompt_resources import Bindings, as_bindings
 from ..prompt.section import Section
@@ -56,6 +56,8 @@ class MainLoopConfig(RunOptions):
             then recorded as their JSON view instead of being refused.
         record_files: which files a record keeps with their content: "changed", those that calls change; "read", also
             those that handlers read; "all", also all that are there when a run begins.
+        accept_unrecorded: the names of resources whose state is not recorded, and that may have another when a run goes
+            on: what they are bound as, in full (`shop.till:Till`) or the class alone.
     """
 
     resources: Bindings | None = None
@@ -63,6 +65,7 @@ class MainLoopConfig(RunOptions):
     record_types: tuple[type[Any], ...] = ()
     resumable: bool = True
     record_files: FilesToKeep = "changed"
+    accept_unrecorded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         RunOptions.__post_init__(self)  # zero-argument super() fails in slotted dataclasses on Python 3.11
@@ -208,7 +211,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             world: what to do about files that another program changed since: "check" refuses with `WorldChangedError`,
                 "keep" goes on with them as they are, "restore" writes what is on record over them.
             retry: go on with a run that failed; without it, its recorded error is raised again.
-            accept_unrecorded: the classes of resources whose state was not recorded and may have another now.
+            accept_unrecorded: the names of resources whose state was not recorded and may be another now, beside those
+                of the config: what they are bound as, in full or the class alone.
             accept_changed: the names of tools that were changed or removed, and whose recorded calls need not be read.
 
         Raises `RecordError` for an unknown run, `RunFormatError` when tools were changed so that they cannot read the
@@ -218,7 +222,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         prepared = self._prepare_again(
             self._store().info(run_id), run_id, request, resources, self._run_options("resume", options),
             world=world, retry=retry,
-            accept_unrecorded=tuple(accept_unrecorded), accept_changed=tuple(accept_changed),
+            accept_unrecorded=(*self.config.accept_unrecorded, *accept_unrecorded),
+            accept_changed=tuple(accept_changed),
         )  # fmt: skip
         return self._evaluate(prepared), prepared.session
 
@@ -238,7 +243,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         info = await asyncio.to_thread(self._store().info, run_id)
         prepared = self._prepare_again(
             info, run_id, request, resources, self._run_options("aresume", options), world=world, retry=retry,
-            accept_unrecorded=tuple(accept_unrecorded), accept_changed=tuple(accept_changed),
+            accept_unrecorded=(*self.config.accept_unrecorded, *accept_unrecorded),
+            accept_changed=tuple(accept_changed),
         )  # fmt: skip
         return await self._aevaluate(prepared), prepared.session
 
@@ -436,6 +442,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             self.config.record_types,
             resumable=self.config.resumable,
             files=self.config.record_files,
+            accept_unrecorded=self.config.accept_unrecorded,
         )
 
     def _recorded_request(self, info: RunInfo) -> RequestT:
@@ -481,7 +488,7 @@ def _request_type(cls: type[Any]) -> Any:
 def _with_resources(prompt: Prompt[Any], config: Bindings | None, request: Bindings | None) -> Prompt[Any]:
     """The prompt with a resource context of its own, so that nothing it builds outlives the request."""
     defaults = {key: value for key, value in as_bindings(config).items() if not _bound_in_prepare(prompt, key)}
-    return prompt.bind(resources={**defaults, **as_bindings(request)})
+    return prompt.bind(resources={**defaults, **as_bindings(request)} or None)
 
 
 def _bound_in_prepare(prompt: Prompt[Any], key: type[Any]) -> bool:

@@ -129,7 +129,8 @@ class RecordedSteps:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
         if not self._was_served:
             names = [tool.name for tool in self._executor.tools]
-            await self._rows.write_prompt(self._transcript.prompt, names, self._waiting)
+            sections = self._executor.rendered_prompt.sections
+            await self._rows.write_prompt(self._transcript.prompt, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
@@ -141,19 +142,26 @@ class RecordedSteps:
         run = self._executor.run
         for at, call in enumerate(calls):
             step = self._rows.next_call(call.id)
-            was_started = step is None and expansion is None and self._rows.was_started(call.id)
+            was_started = step is None and self._rows.was_started(call.id)
             if step is None:
                 await self._go_on()
             if step is None and expansion is None and not was_started:
-                return replies + await self._live.execute(calls[at:], on_call, on_reply)
+                left = calls[at:]
+                if not any(self._rows.was_started(other.id) for other in left):
+                    return replies + await self._live.execute(left, on_call, on_reply)
+                try:  # one that overlapped with it had begun
+                    replies += await self._live.execute([call], on_call, on_reply)
+                except VisibilityExpansionRequired as error:
+                    expansion = error
+                continue
             if step is not None:
                 reply = redo(call, step, params_of(call, step, run), self._rows, run)
                 if reply.outcome == "expanded":
                     expansion = VisibilityExpansionRequired(reply.message, section_keys=step.body["sections"])
-            elif expansion is not None:
-                reply = await conclude(call, Refused("cancelled", OPENED), run, self._waiting)
-            else:
+            elif was_started:
                 reply = await self._interrupted(call)
+            else:
+                reply = await conclude(call, Refused("cancelled", OPENED), run, self._waiting)
             replies.append(reply)
             on_reply(reply)
         if expansion is not None:
@@ -182,11 +190,12 @@ class RecordedSteps:
         await self._live.sleep(seconds)
 
     async def enter(self) -> None:
-        """Enter the resources, and bring the files to where the record ends.
+        """Enter the resources, and bring them and the files to where the record ends.
 
         Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards.
         """
         await self._live.enter()
+        await self._rows.restore_resources(self._waiting)
         self._rows.note_times()
         fs = self._executor.run.resources.get(Filesystem, None)
         is_over = self._rows.is_over
@@ -201,9 +210,12 @@ class RecordedSteps:
     async def close(self) -> None:
         """Leave the resources, and let other processes have the run."""
         try:
-            await self._live.close()
+            self._rows.forget_resources()
         finally:
-            self._rows.release()
+            try:
+                await self._live.close()
+            finally:
+                self._rows.release()
 
     async def finished(self, response: PromptResponse[Any]) -> None:
         """Record the answer."""

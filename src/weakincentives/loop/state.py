@@ -33,6 +33,7 @@ from .settings import AdapterSettings
 
 OutputT = TypeVar("OutputT")
 
+_NO_TOKENS = TokenUsage()
 _NO_REPLIES: Mapping[str, ToolReply] = {}
 
 Recall = Callable[[ToolCall], Awaitable[ToolReply | None]]
@@ -131,7 +132,7 @@ class EvaluationState(Generic[OutputT]):
         )
         self.events.on_event = options.on_event
         self.transcript: Transcript = Transcript(options.history.messages)
-        self.usage: TokenUsage = TokenUsage()
+        self.usage: TokenUsage = _NO_TOKENS
         self.turns: int = 0
         self.expansions: int = 0
         self.repairs: int = 0

@@ -6,7 +6,6 @@ that was running is undone: a generator that is only dropped would be closed at 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
@@ -22,6 +21,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, final
 from ..crash_log import log_crash
 from ..errors import SchemaError
 from ..interrupts import Lock
+from ..lazy_modules import asyncio
 from ..results import render_value
 from ..runtime.progress import OnEvent, ProgressEvent, ReasoningDelta, RunEvent, RunStarted, TextDelta
 from ..runtime.redaction import redact, text_of

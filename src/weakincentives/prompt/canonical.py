@@ -19,7 +19,6 @@ from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
 from functools import cache
-from hashlib import sha256
 from json import dumps
 from pathlib import PurePath
 from struct import Struct
@@ -43,6 +42,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from ..errors import SchemaError
+from ..lazy_modules import hashlib
 
 Encoder = Callable[[Any], bytes]
 
@@ -114,9 +114,11 @@ def _record(tag: bytes, cls: type[Any], names: tuple[str, ...], extra: str | Non
     def encode(value: Any) -> bytes:
         made = [head]
         for name, label in known:
-            found = getattr(value, name, _MISSING)
+            found: Any = getattr(value, name, _MISSING)
             if found is not _MISSING:
-                part = _encode(found)
+                # As `_encode` does it, with a function less for each field.
+                kind = type(found)  # pyright: ignore[reportUnknownVariableType]
+                part = (_encoders.get(kind) or _learn(kind))(found)  # pyright: ignore[reportUnknownArgumentType]
                 made += (label, _length(len(part)), part)
         more: Any = None if extra is None else getattr(value, extra, None)
         if more:
@@ -334,7 +336,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 def serialised_hash(params: object) -> str | None:
     """The hash of the params in JSON; None when they have no JSON form, so that no such row can exist."""
     try:
-        return sha256(_serialised(params)).hexdigest()[:32]
+        return hashlib.sha256(_serialised(params)).hexdigest()[:32]
     except Exception:  # noqa: BLE001 - serialisers are users' code
         return None
 

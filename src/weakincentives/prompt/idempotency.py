@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from hashlib import sha256
 from typing import Any, Literal, Protocol, cast, get_args
 
 from ..errors import PromptValidationError
+from ..lazy_modules import hashlib
 from ..results import ToolResult
 from .canonical import canonical
 
@@ -132,7 +132,7 @@ class IdempotencyConfig:
 
 def params_hash(params: object) -> str:
     """A short hash of the params' values; `SchemaError` when there is a value that has no canonical form."""
-    return sha256(canonical(params)).hexdigest()[:_DIGITS]
+    return hashlib.sha256(canonical(params)).hexdigest()[:_DIGITS]
 
 
 def _field(params: object, name: str) -> object:

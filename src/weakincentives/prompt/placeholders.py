@@ -7,12 +7,12 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from textwrap import dedent
 from typing import Any, final
 
 from ..errors import PromptRenderError, PromptValidationError
+from ..lazy_modules import difflib
 
 # The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
@@ -109,7 +109,7 @@ class TemplateText:
         known = placeholder_names(self._params_type)
         if name in known:
             return name
-        near = get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean ${{{near[0]}}}?" if near else f"it has: {', '.join(known) or 'no fields'}"
         raise self._refusal(f"the placeholder ${{{name}}} is not a field of {self._params_type.__name__}; {hint}", name)
 

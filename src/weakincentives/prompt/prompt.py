@@ -66,7 +66,7 @@ class Prompt(Generic[OutputT]):
         self._descriptor: PromptDescriptor | None = None  # hashing takes a moment, and few ask
         self._params: dict[type[Any], object] = {}
         self._bound: dict[Any, object] = {}
-        self._resources = PromptResources(merged(template.resources, self._declared.resources, {}))
+        self._resources = PromptResources(template.registry)
         self._tree = self._with_overrides()
 
     # What it is.
@@ -158,9 +158,12 @@ class Prompt(Generic[OutputT]):
             other._tree = other._with_overrides()
         if params:
             other._params = {**self._params, **other._by_type(params, PromptValidationError)}
-        other._bound = {**self._bound, **as_bindings(resources)}
+        registry = self._resources.registry
+        if resources is not None or sections is not None:
+            other._bound = {**self._bound, **as_bindings(resources)}
+            registry = merged(self._template.resources, other._declared.resources, other._bound)
         # Its own context: what one prompt's evaluation built, another must not close.
-        other._resources = PromptResources(merged(self._template.resources, other._declared.resources, other._bound))
+        other._resources = PromptResources(registry)
         return other
 
     def substituting(

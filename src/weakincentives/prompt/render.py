@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 from ..errors import PromptError, PromptRenderError, VisibilityExpansionRequired
 from ..results import ToolResult
 from ..session import SessionProtocol
+from .outline import SectionOutline, outline
 from .policy import ToolPolicy
 from .section import Condition, fallback_params, has_own, takes_session
 from .template import StructuredOutput
@@ -44,6 +45,8 @@ class RenderedPrompt(Generic[OutputT]):
     structured_output: StructuredOutput[OutputT] | None = field(default=None, repr=False)
     summarised: tuple[str, ...] = ()
     prompt_name: str = ""
+    _nodes: tuple[SectionNode, ...] = field(default=(), repr=False, compare=False)
+    _shown: Mapping[int, bool] = field(default_factory=dict[int, bool], repr=False, compare=False)
     _read: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -58,6 +61,11 @@ class RenderedPrompt(Generic[OutputT]):
     def output_schema(self) -> dict[str, Any] | None:
         """The JSON schema of the answer, or None."""
         return None if self.structured_output is None else self.structured_output.schema
+
+    @property
+    def sections(self) -> tuple[SectionOutline, ...]:
+        """Its sections as a tree, also those that are not shown."""
+        return outline(self._nodes, self._shown)
 
     def policies_for(self, tool_name: str) -> tuple[ToolPolicy, ...]:
         """The policies of one of its tools, in the order in which they are asked; KeyError for any other name."""
@@ -95,8 +103,10 @@ def render(
     texts: list[str] = []
     tool_map: dict[str, BoundTool] = {}
     summaries: dict[str, RenderedSection] = {}
+    in_full: dict[int, bool] = {}
     for shown in walk(tree, given, session):
         node = shown.node
+        in_full[node.index] = shown.in_full
         if shown.in_full:
             texts.append(_full_text(shown, session))
             for bound in node.tools:
@@ -121,6 +131,8 @@ def render(
         output,
         tuple(summaries),
         prompt_name,
+        tree.nodes,
+        in_full,
         read if summaries else None,
     )
 

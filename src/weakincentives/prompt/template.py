@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from ..errors import Failure, ParseError, PromptValidationError, SchemaError
+from ..resources import ResourceRegistry
 from ..serde import dump_json, parse, schema
 from .policy import ToolPolicy
 from .prompt_resources import Bindings, as_bindings, merged
@@ -106,6 +107,7 @@ class PromptTemplate(Generic[OutputT]):
         ns, key: where overrides of this prompt are found; letters, digits, `_`, `-` and `.`, and `/` in `ns`.
         name: the name used in events and error messages; the key unless given.
         policies: asked for every tool, after those of the sections.
+        registry: what the template and its sections bind.
         output_instructions: whether the text says how to answer; adapters that send the schema themselves need not.
         validate: looks at each final answer, in the output type or as text. It returns None when the answer will do, or
             what is wrong with it: the model reads that and answers again, as often as the adapter's `output_retries`
@@ -161,7 +163,7 @@ class PromptTemplate(Generic[OutputT]):
         )
         self.tree: SectionTree = build_section_tree(self.sections, self.policies)
         self.resources: dict[Any, object] = as_bindings(resources)
-        merged(self.resources, self.tree.resources, {})
+        self.registry: ResourceRegistry = merged(self.resources, self.tree.resources, {})
 
     def __repr__(self) -> str:
         return f"<PromptTemplate {self.ns}/{self.key}: {len(self.tree.nodes)} sections, {len(self.tree.tools)} tools>"

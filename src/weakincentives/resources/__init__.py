@@ -10,7 +10,7 @@ from ..errors import (
     ResourceScopeError,
     UnboundResourceError,
 )
-from ..types import Closeable, PostConstruct, Snapshotable
+from ..types import Closeable, PostConstruct, Recordable, Snapshotable
 from .binding import Binding, Provider, Resolver, Scope
 from .context import ResourceContext
 from .registry import ResourceRegistry
@@ -23,6 +23,7 @@ __all__ = [
     "DuplicateBindingError",
     "PostConstruct",
     "Provider",
+    "Recordable",
     "ProviderError",
     "Resolver",
     "ResourceContext",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Generic, NamedTuple, NewType, Protocol, TypeVar, final, overload
+
+from ..lazy_modules import difflib
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -196,7 +197,7 @@ def _nearest(resource_type: object, bound: list[object]) -> str:
         listed = ", ".join(map(name_of, related))
         return f" Bound and related to it: {listed}. Keys match exactly, so bind one of them as {name} too."
     names = {name_of(other): None for other in bound}
-    near = [*get_close_matches(name, names, n=3), *names]
+    near = [*difflib.get_close_matches(name, names, n=3), *names]
     shown = list(dict.fromkeys(near))
     return f" Bound: {', '.join(shown[:8])}{', ...' if len(shown) > 8 else ''}."
 

@@ -8,8 +8,8 @@ from typing import Any, Self, TypeVar, final, overload
 
 from ..interrupts import RLock
 from ..waiting import blocking_here, current_waiting, drive
-from .binding import Binding, name_of
-from .lifetime import Lifetime, Owned, ResourceRoot, end
+from .binding import name_of
+from .lifetime import Declared, Lifetime, Owned, ResourceRoot, end
 from .resolution import MISSING, get_awaiting, get_blocking
 
 # The resources of one tool call.
@@ -156,16 +156,16 @@ class ResourceContext:
     `close_errors`; they never replace the error that ended the block. Safe to use from any thread.
     """
 
-    __slots__ = ("_bindings", "_depth", "_errors", "_lock", "_ready", "_used", "root")
+    __slots__ = ("_declared", "_depth", "_errors", "_lock", "_ready", "_used", "root")
 
-    def __init__(self, bindings: Mapping[Any, Binding[Any]]) -> None:
-        self._bindings = bindings
+    def __init__(self, declared: Declared) -> None:
+        self._declared = declared
         self._lock = RLock()
         self._depth = 0
         self._used = False
         self._errors: tuple[BaseException, ...] = ()
         # A closed stand-in until it is opened, so that every method finds a root.
-        self.root: ResourceRoot = ResourceRoot(bindings, 0, self._lock)
+        self.root: ResourceRoot = ResourceRoot(declared, 0, self._lock)
         self.root.seal()
         self._ready = self.root.ready
 
@@ -200,10 +200,10 @@ class ResourceContext:
         return await get_awaiting(self._opened(), resource_type, default)
 
     def __contains__(self, resource_type: object, /) -> bool:
-        return resource_type in self._bindings
+        return resource_type in self._declared.bindings
 
     def __repr__(self) -> str:
-        return f"ResourceContext({', '.join(map(name_of, self._bindings))})"
+        return f"ResourceContext({', '.join(map(name_of, self._declared.bindings))})"
 
     def tool_scope(self, *, overrides: Mapping[Any, object] | None = None) -> ToolScope:
         """A resolver for one tool call: TOOL_CALL resources are fresh in it and closed at its end.
@@ -301,7 +301,7 @@ class ResourceContext:
                 return None
             self._used = True
             self._errors = ()
-            self.root = ResourceRoot(self._bindings, self.root.build_count, self._lock)
+            self.root = ResourceRoot(self._declared, self.root.build_count, self._lock)
             self._ready = self.root.ready
             return self.root
 

@@ -7,18 +7,18 @@ lock, and no users' code ever runs while it is held.
 from __future__ import annotations
 
 import logging
-from asyncio import AbstractEventLoop
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 from weakref import ref
 
 from ..errors import ResourceCycleError, ResourcesClosedError
 from ..event_loop import EventLoop, KeptLoop, home_loop, thread_loop
 from ..interrupts import RLock
+from ..lazy_modules import asyncio
 from ..waiting import Waiting
 from .binding import Binding, InstanceBinding, Scope, name_of
 
@@ -36,10 +36,10 @@ class Build:
 
     __slots__ = ("_done", "asks", "binding", "finished", "for_singleton", "loop", "methods", "parent", "received")
 
-    def __init__(self, binding: Binding[Any], parent: Build | None, loop: AbstractEventLoop | None) -> None:
+    def __init__(self, binding: Binding[Any], parent: Build | None, loop: asyncio.AbstractEventLoop | None) -> None:
         self.binding: Binding[Any] = binding
         self.parent = parent
-        self.loop: AbstractEventLoop | None = loop
+        self.loop: asyncio.AbstractEventLoop | None = loop
         self.asks: list[Build] = []
         self.received: list[object] = []
         self.methods: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ def refuse_deadlock(asker: Build | None, other: Build) -> None:
             raise _cycle([*chain[chain.index(path[-1]) :], *path])
 
 
-def runs_on(build: Build, loop: AbstractEventLoop) -> bool:
+def runs_on(build: Build, loop: asyncio.AbstractEventLoop) -> bool:
     """Whether the build, or one it needs, can only go on when that loop does."""
     return any(path[-1].loop is loop for path in _paths(build))
 
@@ -174,7 +174,7 @@ class Owned:
     value: object
     resource_type: type[Any]
     serial: int
-    loop: AbstractEventLoop | None
+    loop: asyncio.AbstractEventLoop | None
     closing: bool
     snapshotable: bool
     alias: bool = False
@@ -251,6 +251,38 @@ class Lifetime:
                 self.root.ids.discard(id(item.value))
 
 
+class Declared(NamedTuple):
+    """What a set of bindings says before anything is built: the same for every opening of it.
+
+    Attributes:
+        given: the instances that were handed in, by type.
+        snapshotables: those of them whose state can be restored, each once.
+        eager: the SINGLETONs that are built when a context is entered.
+        eager_tools: the TOOL_CALL resources that are built when a tool scope is.
+    """
+
+    bindings: Mapping[Any, Binding[Any]]
+    given: Mapping[Any, object]
+    snapshotables: tuple[Any, ...]
+    eager: tuple[Any, ...]
+    eager_tools: tuple[Any, ...]
+
+    @classmethod
+    def by(cls, bindings: Mapping[Any, Binding[Any]]) -> Declared:
+        """What these bindings say."""
+        given = {
+            key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, InstanceBinding)
+        }
+        eager = [(key, item.scope) for key, item in bindings.items() if item.eager]
+        return cls(
+            bindings,
+            given,
+            _snapshotables(given.values()),
+            tuple(key for key, scope in eager if scope is Scope.SINGLETON),
+            tuple(key for key, scope in eager if scope is Scope.TOOL_CALL),
+        )
+
+
 @final
 class ResourceRoot(Lifetime):
     """One opening of a context."""
@@ -270,27 +302,20 @@ class ResourceRoot(Lifetime):
         "snapshotables",
     )
 
-    def __init__(self, bindings: Mapping[Any, Binding[Any]], build_count: int, lock: RLock) -> None:
-        given = {
-            key: item.provider.value for key, item in bindings.items() if isinstance(item.provider, InstanceBinding)
-        }
-        super().__init__(self, dict(given))
-        self.bindings: Mapping[Any, Binding[Any]] = bindings
+    def __init__(self, declared: Declared, build_count: int, lock: RLock) -> None:
+        super().__init__(self, dict(declared.given))
+        self.bindings: Mapping[Any, Binding[Any]] = declared.bindings
         self.build_count: int = build_count
         self.ending: int = 0
         self.lock: RLock = lock
         # Strongly only while in use: a root refers to itself, and would keep the loop of a thread that has ended.
         self._opener = ref(thread_loop())
         self._kept: KeptLoop | None = None
-        self.ids: set[int] = {id(value) for value in given.values()}
-        self.given: tuple[Any, ...] = _given_snapshotables(given)
+        self.ids: set[int] = set(map(id, declared.given.values()))
+        self.given: tuple[Any, ...] = declared.snapshotables
         self.snapshotables: tuple[Any, ...] = self.given
-        self.eager: tuple[Any, ...] = tuple(
-            key for key, item in bindings.items() if item.eager and item.scope is Scope.SINGLETON
-        )
-        self.eager_tools: tuple[Any, ...] = tuple(
-            key for key, item in bindings.items() if item.eager and item.scope is Scope.TOOL_CALL
-        )
+        self.eager: tuple[Any, ...] = declared.eager
+        self.eager_tools: tuple[Any, ...] = declared.eager_tools
 
     def seal(self) -> list[Owned]:
         """End it; the instances handed in stay alive, being their owners'."""
@@ -333,9 +358,9 @@ class ResourceRoot(Lifetime):
             return taken
 
 
-def _given_snapshotables(given: Mapping[Any, object]) -> tuple[Any, ...]:
-    """The instances handed in whose state can be restored, each once."""
-    return tuple({id(value): value for value in given.values() if own_methods(value) >= _SNAPSHOT_METHODS}.values())
+def _snapshotables(values: Iterable[object]) -> tuple[Any, ...]:
+    """Those whose state can be restored, each once."""
+    return tuple({id(value): value for value in values if own_methods(value) >= _SNAPSHOT_METHODS}.values())
 
 
 async def end(root: ResourceRoot, owned: Sequence[Owned], waiting: Waiting) -> tuple[BaseException, ...]:

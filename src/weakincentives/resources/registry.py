@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast, final, overload
 from ..errors import DuplicateBindingError, ResourcesClosedError, UnboundResourceError
 from .binding import Binding, InstanceBinding, name_of, require_type, unbound_text
 from .context import ResourceContext
+from .lifetime import Declared
 from .resolution import MISSING
 
 T = TypeVar("T")
@@ -25,10 +26,11 @@ class ResourceRegistry:
     ('hello', None, True)
     """
 
-    __slots__ = ("_bindings",)
+    __slots__ = ("_bindings", "_declared")
 
     def __init__(self) -> None:
         self._bindings: dict[Any, Binding[Any]] = {}
+        self._declared: Declared | None = None
 
     @classmethod
     def of(cls, *bindings: Binding[Any]) -> ResourceRegistry:
@@ -74,7 +76,9 @@ class ResourceRegistry:
 
     def open(self) -> ResourceContext:
         """A context for these bindings: `with registry.open() as ctx:`. It opens when it is entered or first used."""
-        return ResourceContext(self._bindings)
+        if self._declared is None:
+            self._declared = Declared.by(self._bindings)
+        return ResourceContext(self._declared)
 
     @overload
     def get(self, resource_type: type[T], /) -> T: ...

@@ -7,11 +7,11 @@ while the call holds its locks, so that nothing they looked at can change before
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from ..budget import BudgetTracker
 from ..errors import BudgetExceededError, DeadlineExceededError, ParseError
+from ..lazy_modules import difflib
 from ..prompt.events import ToolInvoked
 from ..prompt.policy import evaluate_policies
 from ..prompt.tree import BoundTool
@@ -110,7 +110,7 @@ def _ask_budget(name: str, params: Any, tracker: BudgetTracker) -> None:
 def _unknown(name: object, known: Iterable[str]) -> str:
     names = list(known)
     asked = name[:100] if isinstance(name, str) else type(name).__name__
-    near = get_close_matches(asked, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(asked, names, n=3, cutoff=0.5)
     listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
     hint = f"Did you mean: {', '.join(near)}?\n" if near else ""
     return f"Unknown tool {asked!r}\n{hint}Available tools: {listed or 'none'}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar, final
 
+from ..lazy_modules import hashlib
 from ..prompt.changes import Changes
 from ..prompt.events import Outcome, ToolInvoked
 from ..prompt.tool import Tool
@@ -46,7 +46,7 @@ def short_id(call_id: str, limit: int = MAX_ID_CHARS) -> str:
     """The id, or its beginning with a digest of the rest when it is longer than `limit`."""
     if len(call_id) <= limit:
         return call_id
-    digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{call_id[: limit - len(digest) - 1]}#{digest}"
 
 

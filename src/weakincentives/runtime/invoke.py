@@ -20,7 +20,7 @@ from ..waiting import OutOfTime, Waiting
 from .call import Admitted, HandlerOutcome
 from .contexts import CallContext
 from .handler_watch import HandlerEnd
-from .limits import NO_LIMITS, HandlerLimits
+from .limits import HandlerLimits
 from .redaction import redact, text_of
 from .run import Run
 
@@ -32,11 +32,11 @@ class NotBegun(DeadlineExceededError):  # noqa: N818 - a fact, not a fault
 
 
 async def invoke(admitted: Admitted, context: CallContext, run: Run, waiting: Waiting) -> HandlerOutcome:
-    """Run the handler. A synchronous one without limits is simply called; in async code only with `blocking=False`."""
+    """Run the handler. Without limits it is simply called; in async code, unless it would block the event loop."""
     tool, params = admitted.tool, admitted.request.params
-    if tool.is_async or tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
+    if tool.timeout is not None or run.deadline is not None or tool.isolation is not None:
         return await _within_limits(admitted, context, run, waiting)
-    if tool.blocking and waiting.in_loop:
+    if waiting.in_loop and tool.blocking and not tool.is_async:
         return await _within_limits(admitted, context, run, waiting)
     shield = waiting.shield
     depth = shield.depth
@@ -45,7 +45,8 @@ async def invoke(admitted: Admitted, context: CallContext, run: Run, waiting: Wa
             context.scope().__enter__()
         while shield.noted:  # interrupted before the handler began
             shield.deliver()
-        shield.depth = 0  # from here on Ctrl-C reaches the handler at once
+        if not tool.is_async:  # whose coroutine would be lost between here and where it is awaited
+            shield.depth = 0  # from here on Ctrl-C reaches the handler at once
         result: Any = tool.call(params, context)
     except BaseException as error:  # noqa: BLE001 - handlers are users' code
         shield.depth = depth  # the first statement, here and below: a call before it would let a signal in
@@ -63,7 +64,7 @@ async def invoke(admitted: Admitted, context: CallContext, run: Run, waiting: Wa
 
 
 async def _within_limits(admitted: Admitted, context: CallContext, run: Run, waiting: Waiting) -> HandlerOutcome:
-    """Run a handler that is async, has limits, or would block an event loop."""
+    """Run a handler that has limits, or would block an event loop."""
     tool, params = admitted.tool, admitted.request.params
     limits = HandlerLimits(tool.timeout, run.deadline)
     if run.deadline is not None and run.deadline.expired:  # while it waited for other calls
@@ -75,8 +76,6 @@ async def _within_limits(admitted: Admitted, context: CallContext, run: Run, wai
         if tool.isolation == "process":
             args = (tool.handler, params, context.deadline, context.run_context, context.idempotency_key)
             result = await _in_process(limits, args, context, waiting)
-        elif tool.is_async and tool.isolation is None and limits == NO_LIMITS:
-            result = await waiting.finish(_watched(tool, context)(params, context), run.event_loop)
         else:
             call = _watched(tool, context)
             result = await waiting.within(

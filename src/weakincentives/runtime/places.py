@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -11,19 +10,9 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
+from ..event_loop import running_loop
 from ..interrupts import WeakTable
-
-try:  # several times as quick as the public function, which raises where none runs
-    from asyncio.events import _get_running_loop as running_loop  # pyright: ignore[reportPrivateUsage]
-except ImportError:
-
-    def running_loop() -> asyncio.AbstractEventLoop | None:
-        """The event loop that runs in this thread, or None."""
-        try:
-            return asyncio.get_running_loop()
-        except RuntimeError:
-            return None
-
+from ..lazy_modules import asyncio
 
 _STANDSTILL = 30.0
 """Seconds that an event loop of another thread may stand still before those that wait for it are told."""

@@ -5,7 +5,6 @@ Written once, as `async`; synchronous code drives it with a `Waiting` that never
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from time import monotonic
@@ -14,6 +13,7 @@ from typing import Any, Protocol, final
 from ..errors import VisibilityExpansionRequired
 from ..event_loop import outcome_of
 from ..interrupts import Shield, WeakTable, shielded, unshielded, wait_until_done
+from ..lazy_modules import asyncio
 from ..prompt.tool import Tool
 from ..threads import ThreadCall
 from ..waiting import BLOCKING_ELSEWHERE, Waiting, drive

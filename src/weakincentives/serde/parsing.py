@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from math import isfinite
 from operator import getitem
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from ..errors import Failure, ParseError
+from ..lazy_modules import difflib
 from .schema import Nodes, below, branches, shared_schema
 from .secret_fields import SecretFields, has_secrets, unsaid
 from .type_adapters import adapter
@@ -422,7 +422,7 @@ def _nearest(word: str, names: Iterable[str]) -> str | None:
     # `get_close_matches` takes long, and finds nothing where fewer than 0.6 of the letters are in both.
     in_word = frozenset(word).__contains__
     alike = [name for name in names if 10 * sum(map(in_word, name)) >= 3 * (len(name) + len(word))]
-    return next(iter(get_close_matches(word, alike, n=1)), None) if alike else None
+    return next(iter(difflib.get_close_matches(word, alike, n=1)), None) if alike else None
 
 
 def _dotted(path: tuple[str, ...]) -> str:

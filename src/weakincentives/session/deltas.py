@@ -10,9 +10,9 @@ value that would not come back is `[its JSON view, name of its class, None]`; se
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
@@ -117,7 +117,7 @@ def dump_logged(changes: Iterable[SliceChange], find: FindType, but: Collection[
 
 def load_logged(events: Iterable[Any], find: FindType) -> list[Any]:
     """The events that `dump_logged` wrote."""
-    return [_load_item(None, event, find) for event in events]
+    return [_load_item(None, event, find) for event in _copied([*events])]
 
 
 def apply_delta(session: Session, delta: Mapping[str, Any], find: FindType) -> None:
@@ -128,6 +128,7 @@ def apply_delta(session: Session, delta: Mapping[str, Any], find: FindType) -> N
     if not delta:
         return
     core = session._core
+    delta = _copied(dict(delta))
     with core.lock:
         state, logs = dict(core.state), dict(core.logs)
         policies: dict[type[Any], SlicePolicy] = {}
@@ -275,13 +276,18 @@ def _check_known(patches: Iterable[Any], find: FindType) -> None:
         _check_known(inner, find)
 
 
+def _copied(data: Any) -> Any:
+    """Its own data for what is read: patches are put into it, and what stands in open places becomes part of values."""
+    return marshal.loads(marshal.dumps(data))  # noqa: S302 - what was just written; ten times as quick as JSON
+
+
 def _load_item(cls: type[Any] | None, item: Any, find: FindType) -> Any:
     if len(item) == 1 and cls is not None:
         return decode(cls, item[0], [], find)
     data, name, patches = item
     if patches is None:
         raise SessionFormatError(f"a value of {name} is on record as its JSON view only")
-    return decode(find(name), deepcopy(data) if patches else data, patches, find)  # which puts the patches into it
+    return decode(find(name), data, patches, find)
 
 
 __all__ = [

@@ -300,6 +300,9 @@ class SessionState(Contents):
             self.state = {**self.state, slice_type: content}
 
     def _plan(self, event_type: type[Any]) -> DispatchPlan:
+        if own_policy(event_type) is SlicePolicy.LOG and event_type not in self.reducers:  # as the engine's own events
+            self._plans[event_type] = _LOG_ALONE
+            return _LOG_ALONE
         is_log = self.policy(event_type) is SlicePolicy.LOG
         registered = self.reducers.get(event_type, ())
         steps = tuple((step, self.policy(step.slice_type) is SlicePolicy.LOG) for step in registered)

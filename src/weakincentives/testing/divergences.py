@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, final
 
 from ..masking import leaving, visible, visible_line
+from ..runtime.record.resources import resource_rows
 from ..runtime.record.rows import FileStep, Step
 from .recorded_model import Recording
 
@@ -28,6 +29,7 @@ KINDS: tuple[DivergenceKind, ...] = (
 _READ: frozenset[DivergenceKind] = frozenset({"decision", "outcome", "reply", "missing", "extra"})
 _NOT_RUN = frozenset({"unknown_tool", "invalid", "refused", "conflict"})
 _SAME_AS = {"replayed": "succeeded"}
+_SAID = frozenset({"whole", "delta", "view"})
 _CONTEXT_LINES = 2
 _MAX_SHOWN = 2_000
 
@@ -350,7 +352,7 @@ def _turns(recording: Recording) -> Iterator[_Turn]:
 
 @final
 class _State:
-    """What the slices held, item by item, as normalised texts."""
+    """What the slices held, item by item, as normalised texts; of resources, what they said of themselves."""
 
     def __init__(self, normalise: Callable[[str], str]) -> None:
         self._normalise = normalise
@@ -370,6 +372,10 @@ class _State:
                 for index, item in replaced.items():
                     items[int(index)] = self._item(item)
                 self._slices[name] = (*items, *map(self._item, added))
+            for name, what, data in resource_rows(row):
+                if what in _SAID:
+                    said = () if what == "whole" else self.items(_resource(name))
+                    self._slices[_resource(name)] = (*said, self._item([data]))
 
     def _item(self, item: Sequence[Any]) -> str:
         return self._normalise(json.dumps(item[0], indent=1, sort_keys=True, ensure_ascii=False))
@@ -382,7 +388,16 @@ def _changed(recording: Recording, step: Step | None) -> dict[str, FileStep]:
 
 
 def _slices(rows: Iterable[Step]) -> set[str]:
-    return {name for row in rows for name, _, _ in row.body.get("state", {}).get("slices", ())}
+    found: set[str] = set()
+    for row in rows:
+        found.update(name for name, _, _ in row.body.get("state", {}).get("slices", ()))
+        found.update(_resource(name) for name, what, _ in resource_rows(row) if what in _SAID)
+    return found
+
+
+def _resource(name: str) -> str:
+    """What a resource is called, beside slices."""
+    return f"{name} (resource)"
 
 
 def _edit(before: Sequence[str], after: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

@@ -23,12 +23,14 @@ from ..loop.response import PromptResponse
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
 from ..prompt.tool_context import ToolContext
+from ..resources import ResourceContext
 from ..results import ToolResult
 from ..runtime.call import ToolReply
 from ..runtime.options import RunKeywords
 from ..runtime.record.calls import result_of
 from ..runtime.record.files import FilesToKeep, node_of
 from ..runtime.record.reading import RecordedRun
+from ..runtime.record.resources import apply_rows
 from ..runtime.record.rows import FileStep, Step
 from ..runtime.record.times import NotedClock, handling
 from ..session import Session, SlicePolicy
@@ -53,6 +55,10 @@ _TRIED = 32
 
 class EndOfRecord(WinkError):  # noqa: N818 - the end, not a fault
     """The model is asked once more than it was then; a replay ends here."""
+
+
+class UnknownToolError(WinkError, ValueError):
+    """A tool that is to be run is neither in the prompt nor on record."""
 
 
 @final
@@ -250,6 +256,7 @@ class RecordedModel(TurnAdapter):
         self._find: FindType = type_finder(())
         self._guard = Lock()
         self._clock: RecordedClock | None = None
+        self._resources: ResourceContext | None = None
         self.filesystem: Filesystem | None = None
         self.session: Session | None = None
         self.served: Counter[str] = Counter()
@@ -302,11 +309,20 @@ class RecordedModel(TurnAdapter):
             )
         self._begun = True
         prompt.install(session)
+        self._check_names({tool.name for tool in _all_tools(prompt)} | {*self._recording.schemas()})
         self._set_state(prompt, session)
         resources = self._set_files(prompt)
         prompt = prompt.substituting({tool.name: self._in_place_of(tool) for tool in _all_tools(prompt)}, resources)
         self.session = session
+        self._resources = prompt.resources.context
+        apply_rows(self._resources, self._recording.steps[0])
         return super().evaluate(prompt, session, tool_results=tool_results, **options)
+
+    def _check_names(self, known: Collection[str]) -> None:
+        unknown = sorted({*self._run} - {*known, "*"})
+        if unknown:
+            listed = ", ".join(sorted(known)) or "none"
+            raise UnknownToolError(f"There is no tool {unknown[0]!r} that could be run. The tools are: {listed}.")
 
     def _serve_native_calls(self, turn: Step) -> None:
         """Change files and state as another program's own tools did before this turn; they cannot be run."""
@@ -434,6 +450,8 @@ class RecordedModel(TurnAdapter):
             self.not_made[step.seq] = f"{outcome}, with a value of which there is only a JSON view"
         if not tool.annotations.read_only:
             self._change_state(step, result, context)
+            if self._resources is not None and outcome in {"succeeded", "replayed"}:
+                apply_rows(self._resources, step)
         if outcome == "expanded":
             raise VisibilityExpansionRequired(result.message, section_keys=step.body["sections"])
         if outcome not in _SERVABLE or outcome == "crashed":
@@ -561,4 +579,4 @@ def _turn_of_call(recording: Recording, seq: int) -> int:
     return next(step.turn for step in recording.calls.values() if step.seq == seq)
 
 
-__all__ = ["EndOfRecord", "Fault", "RecordedClock", "RecordedModel", "Recording", "ReplayedFiles"]
+__all__ = ["EndOfRecord", "Fault", "RecordedClock", "RecordedModel", "Recording", "ReplayedFiles", "UnknownToolError"]

@@ -24,6 +24,7 @@ from ..prompt.template import PromptTemplate
 from ..runtime.ledger import EffectLedger
 from ..runtime.record.export import MASKED_TAG, reading_copy, write_run
 from ..runtime.record.reading import RecordedRun
+from ..runtime.record.resources import unrecorded_in
 from ..runtime.record.rows import Step
 from ..runtime.record.runs import RunRecord
 from ..runtime.record.sqlite import SqliteRunStore
@@ -172,8 +173,8 @@ def replay(
         files: content of files that the record does not hold.
         update: replace the file by the run as it is now, if it makes the same turns and calls.
 
-    Raises `RecordError` when the record cannot be read, `ValueError` for a fault that is not at a call, and what
-    `prepare` raises. What ends the run itself is a divergence.
+    Raises `RecordError` when the record cannot be read, `ValueError` for a fault that is not at a call or a tool to
+    `run` that does not exist, and what `prepare` raises. What ends the run itself is a divergence.
     """
     if calls not in ("run", "serve"):
         raise ValueError(f"calls= is 'run' or 'serve', got {calls!r}.")
@@ -324,9 +325,7 @@ def _compared(then: Recording, now: Recording, model: RecordedModel, checks: _Ch
         served=dict(model.served),
         not_made=dict(model.not_made),
         missing_files=tuple(sorted(fs.missed)) if isinstance(fs, ReplayedFiles) else (),
-        unrecorded=tuple(
-            sorted({name for step in then.steps for name in step.body.get("unrecorded", ())} | set(model.unread))
-        ),
+        unrecorded=tuple(sorted(unrecorded_in(then.steps) | set(model.unread))),
         environment={
             name: (old, now.versions.get(name, "none"))
             for name, old in then.versions.items()

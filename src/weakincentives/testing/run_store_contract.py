@@ -350,6 +350,9 @@ class RunStoreContract(ABC):
         before = list(store.steps("short")), list(store.files("short"))
         _raises(RecordError, lambda: store.fork("long", at=4, new_id="short"))
         assert (list(store.steps("short")), list(store.files("short"))) == before
+        store.take("empty", _NEW).release()  # by a process that ended before the first step
+        _raises(RecordError, lambda: store.fork("long", at=4, new_id="empty"))
+        assert not list(store.steps("empty"))
         _raises(RecordError, lambda: store.fork("long", at=4, new_id="long"))
         assert [step.seq for step in store.steps("long")] == [1, 2, 3, 4]
         store.close()

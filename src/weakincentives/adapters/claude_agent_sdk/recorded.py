@@ -143,7 +143,8 @@ class DrivenRecord:
                 turn, continues = self._heard.pop(0), self._continues
                 self._continues = False
                 names = [tool.name for tool in executor.tools]
-                await self._rows.write_prompt(executor.rendered_prompt.text, names, AWAITING)
+                prompt = executor.rendered_prompt
+                await self._rows.write_prompt(prompt.text, names, prompt.sections, AWAITING)
                 body = turn_body(turn._replace(stop_reason="tool_use" if turn.calls else "end_turn"))
                 body = {**body, "continues": True} if continues else body
                 await self._rows.write_turn(body, TokenUsage(), AWAITING)

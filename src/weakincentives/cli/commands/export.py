@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         how = "as it is: it is as secret as the store" if arguments.unmasked else "with credentials masked"
         show(f"Wrote {shown_line(arguments.run_id)} to {made}, {how}.")
         if arguments.seal is not None:
-            show("The file is not sealed: whoever has it can read it.")
+            show("The file is not sealed: everyone who has it can read it.")
     return 0
 
 

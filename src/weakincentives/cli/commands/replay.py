@@ -9,6 +9,7 @@ from dataclasses import asdict
 from ...errors import WinkError
 from ...runtime.record.sqlite import NotARunStoreError
 from ...testing import ReplayResult, replay
+from ...testing.recorded_model import UnknownToolError
 from ..loading import load
 from ..output import FailedError, UsageError, existing_file, show, show_json
 
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
             normalise=arguments.normalise,
             update=arguments.update,
         )
-    except NotARunStoreError as error:
+    except (NotARunStoreError, UnknownToolError) as error:
         raise UsageError(str(error)) from None
     except WinkError as error:
         raise FailedError(str(error)) from None

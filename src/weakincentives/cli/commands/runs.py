@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from ...prompt.outline import SectionOutline
 from ...runtime.record import RecordedRun, RunInfo, Step
+from ...runtime.record.resources import resource_rows
 from ...runtime.record.secret_arguments import SecretArguments
 from ...runtime.record.sql import SqlRunStore
 from ..output import count, show, show_json, shown_line
@@ -101,8 +104,19 @@ def _line(run: RecordedRun, step: Step) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = shown_line(text.strip().partition("\n")[0])
+    return _short(shown_line(text.strip().partition("\n")[0]))
+
+
+def _short(line: str) -> str:
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..."
+
+
+def _show_sections(sections: Iterable[SectionOutline], indent: str = "  ") -> None:
+    for section in sections:
+        tools = f": {', '.join(section.tools)}" if section.tools else ""
+        name = shown_line(f"{section.key} ({section.title})")
+        show(f"{indent}section {name}, {section.visibility}{shown_line(tools)}")
+        _show_sections(section.children, f"{indent}  ")
 
 
 def _show_step(run: RecordedRun, step: Step, *, as_json: bool) -> None:
@@ -120,10 +134,16 @@ def _show_step(run: RecordedRun, step: Step, *, as_json: bool) -> None:
     text = step.body.get("text")
     if text:
         show("\n".join(f"  {line}" for line in run.text(text).splitlines()))
+    if step.kind == "prompt":
+        prompt = run.prompt_at(step.seq)
+        _show_sections(() if prompt is None else prompt.sections)
     for call in step.body.get("calls", ()):
         show(f"  calls {shown_line(call[1])} {shown_line(_as_text(call[2]))}")
     for name, (old, new) in changed.slices.items():
         show(f"  state {shown_line(name)}: {len(old)} -> {len(new)} items")
+    for name, what, data in resource_rows(step):
+        said = what if data is None else f"{what} {_as_text(data)}"
+        show(f"  resource {shown_line(name)}: {_short(shown_line(said))}")
     for what, paths in (("added", changed.files.added), ("changed", changed.files.changed),
                         ("removed", changed.files.removed)):  # fmt: skip
         for path in paths:

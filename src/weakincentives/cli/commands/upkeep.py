@@ -1,4 +1,4 @@
-"""`wink prune` and `wink verify`: a store of runs without what nobody needs, and whether it can be read."""
+"""`wink prune` and `wink verify`: old runs removed from a store, and whether it can be read."""
 
 from __future__ import annotations
 

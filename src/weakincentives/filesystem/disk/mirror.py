@@ -367,10 +367,9 @@ class Mirror:
     def restore(self, wanted: Manifest, current: Manifest | None = None) -> list[str]:
         """Make the root what it was; the paths that could not be restored, after all others were.
 
-        `current` is what `look(wanted)` has just returned, and is used up.
+        `current` is what `look(wanted)` has just returned.
         """
-        if current is None:
-            current = self.look(wanted)
+        current = dict(self.look(wanted) if current is None else current)  # it is worked on
         known, failed = Restoration(self._disk, self._copies.fd, current, wanted).run()
         with suppress(OSError):  # time saved for the next snapshot, which looks for itself where this found no room
             self._advance(known)

@@ -8,7 +8,8 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from struct import pack, unpack_from
 from typing import Any, Final
 
@@ -163,14 +164,12 @@ class Syscalls:
 
     def stats(self, fd: int) -> list[tuple[str, os.stat_result]]:
         """Name and attributes of all in a directory, in no order; what goes meanwhile is left out."""
-        found: list[tuple[str, os.stat_result]] = []
         with os.scandir(fd) as entries:
-            for entry in entries:
-                try:
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
-                except FileNotFoundError:
-                    continue
-        return found
+            listed = list(entries)
+        try:
+            return [(entry.name, entry.stat(follow_symlinks=False)) for entry in listed]
+        except FileNotFoundError:  # entries remember what was asked of them, so only the rest is asked for again
+            return list(still_there(listed))
 
     def readlink(self, name: str, *, dir_fd: int) -> str:
         """Where the symlink points."""
@@ -317,6 +316,13 @@ def look(sys: Syscalls, name: str, at: int) -> os.stat_result | None:
         return sys.stat(name, dir_fd=at)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def still_there(listed: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
+    """Name and attributes of those entries of a directory that have not gone since it was listed."""
+    for entry in listed:
+        with suppress(FileNotFoundError):
+            yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def _type(entry: os.DirEntry[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
 from typing import final
@@ -12,6 +11,7 @@ from ...clock import SYSTEM_CLOCK, Clock
 from ...errors import PathRefusedError, SnapshotError
 from ...fence import Owner, current_owner
 from ...interrupts import RLock
+from ...lazy_modules import hashlib
 from ..paths import (
     ROOT,
     file_exists,
@@ -108,7 +108,7 @@ class InMemoryFilesystem(Searching):
         file = self._file(path)
         found = file.fingerprint
         if not found:
-            found = file.fingerprint = sha256(file.content).hexdigest()
+            found = file.fingerprint = hashlib.sha256(file.content).hexdigest()
         return found
 
     def exists(self, path: str) -> bool:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import sha256
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID, uuid4
 
 from ...errors import SessionFormatError
+from ...lazy_modules import hashlib
 from ...results import ToolResult
 from ...session.encoding import PLAIN_TYPES, adapter_of, class_of, comes_back, decode, encode, present_name, type_name
 from ..redaction import text_of
@@ -189,7 +189,7 @@ def storable_key(key: str) -> str:
     raw = key.encode("utf-8", "surrogatepass")
     if len(raw) <= MAX_KEY and b"\x00" not in raw and key.isprintable():
         return key
-    return f"{key.partition(':')[0][:64]}:sha256:{sha256(raw).hexdigest()}"
+    return f"{key.partition(':')[0][:64]}:sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

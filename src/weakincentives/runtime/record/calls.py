@@ -72,7 +72,7 @@ class RunRecorder:
         if around is None:
             self._started.add(call.id)
             await self.rows.write_started(call.id, tool.name, waiting)
-        elif around.call_id not in self._started and _writes(around):
+        elif around.call_id not in self._started:
             self._started.add(around.call_id)
             await self.rows.write_started(around.call_id, around.tool_name, waiting, inside=True)
 
@@ -139,22 +139,12 @@ class RunRecorder:
 
     def _add_files(self, row: CallRow, savepoint: Savepoint) -> None:
         files = self.rows.files
-        others = [type(part).__name__ for part in savepoint.parts() if files is None or part is not files.fs]
-        new = [name for name in others if name not in self.rows.unrecorded]
-        if new:
-            row.body["unrecorded"] = new
-            self.rows.unrecorded.update(new)
         if files is not None and row.event.success and row.event.changes.files:
             snapshot = savepoint.snapshot_of(files.fs)
             if snapshot is not None:
                 row.files, row.blobs = files.changes(snapshot, row.event.changes.files)
         if files is not None:
             row.files, row.blobs = files.with_reads(row.files, row.blobs)
-
-
-def _writes(call: CallContext) -> bool:
-    """False for a read-only call: it overlaps with others, so a row in its middle could stand before theirs."""
-    return call._writes  # pyright: ignore[reportPrivateUsage]
 
 
 def _changes_data(changes: Changes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One run as one file, to be sent to somebody or kept beside the tests; credentials are masked on the way out."""
+"""One run as one file, to be sent or kept beside the tests; credentials are masked on the way out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def export_run(
 ) -> Path:
     """Write one run with everything that it refers to into a file of its own; `SqliteRunStore(path)` opens it.
 
-    The file of a run in a sealed store is NOT sealed unless `seal` is given: whoever gets it can read it. It is
+    The file of a run in a sealed store is NOT sealed unless `seal` is given: everyone who gets it can read it. It is
     readable by its owner alone. It is written beside its place and then put there, so it is there as a whole or not at
     all.
 
@@ -245,6 +245,8 @@ class _Masking:
             body["result"] = self._result(step.tool or "", body["result"])
         if "state" in body:
             body["state"] = self._state(body["state"])
+        if "resources" in body:
+            body["resources"] = [[name, what, masked_data(data)] for name, what, data in body["resources"]]
         if "inside" in body:
             body["inside"] = [_item(item) for item in body["inside"]]
         event = body.get("event", {})

@@ -12,7 +12,9 @@ a set may be written in another order then.
 from __future__ import annotations
 
 import marshal
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast, final
 
 from ...errors import SessionFormatError
@@ -123,9 +125,10 @@ def _written(item: Any, base: Any) -> tuple[Any, Any]:
     if size < _LARGE:
         return item, None
     if base is not None:
-        operations = list(_differences(base, item, []))
-        if size_of(operations) < size // 2:
-            return {"patch": operations}, item
+        with suppress(RecursionError):  # of an item that is nested very deep
+            operations = list(_differences(base, item, []))
+            if size_of(operations) < size // 2:
+                return {"patch": operations}, item
     return {"whole": item}, item
 
 
@@ -187,22 +190,42 @@ def _is_same(before: object, after: object) -> bool:
 
 
 def _list_differences(before: list[Any], after: list[Any], path: list[str | int]) -> Iterator[list[Any]]:
-    if len(before) == len(after):
-        for index, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(old, new, [*path, index])
-        return
+    """From the end, so that an operation leaves the indexes of those that follow it as they were."""
+    # By their texts, which tell 1, 1.0 and True apart.
+    ends = (len(before), len(after))
+    for old, new in (*_pairs([*map(repr, before)], [*map(repr, after)]), (-1, -1)):
+        first, last = (old + 1, new + 1), ends
+        both = min(last[0] - first[0], last[1] - first[1])
+        if last[0] - first[0] != last[1] - first[1]:
+            yield [path, first[0] + both, last[0] - first[0] - both, after[first[1] + both : last[1]]]
+        for at in range(both):
+            yield from _differences(before[first[0] + at], after[first[1] + at], [*path, first[0] + at])
+        ends = (old, new)
+
+
+def _pairs(before: list[str], after: list[str]) -> Iterator[tuple[int, int]]:
+    """Places of the same text in both, from the end: all that have one order in both, but for repeated ones."""
     shorter = min(len(before), len(after))
-    start = _same(before, after, shorter)
-    end = _same(before[::-1], after[::-1], shorter - start)
-    yield [path, start, len(before) - end - start, after[start : len(after) - end]]
-
-
-def _same(before: Sequence[Any], after: Sequence[Any], most: int) -> int:
-    """How many of the first values are the same."""
-    for index in range(most):
-        if next(_differences(before[index], after[index], []), None) is not None:
-            return index
-    return most
+    start = end = 0
+    while start < shorter and before[start] == after[start]:
+        start += 1
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+        yield len(before) - end, len(after) - end
+    where = {before[at]: at for at in range(start, len(before) - end)}
+    last: list[int] = []  # of the rows of so many places that are found so far, the one with the least last place
+    rows: list[Any] = []
+    for at in range(start, len(after) - end):
+        old = where.get(after[at])
+        if old is not None:
+            length = bisect_left(last, old)
+            last[length : length + 1] = [old]
+            rows[length : length + 1] = [(old, at, rows[length - 1] if length else None)]
+    row = rows[-1] if rows else None
+    while row is not None:
+        old, at, row = row
+        yield old, at
+    yield from ((at, at) for at in range(start - 1, -1, -1))
 
 
 def _apply(value: Any, operations: Any) -> Any:

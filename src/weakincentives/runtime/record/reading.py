@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 from ...errors import RecordError, RunFormatError, SessionFormatError
 from ...filesystem import FileChanges, Filesystem, InMemoryFilesystem
 from ...filesystem.paths import addressable
+from ...prompt.outline import SectionOutline, outline_from
 from ...session import Session
 from ...session.deltas import apply_delta, type_finder
 from .files import last_nodes, node_of
@@ -33,6 +34,28 @@ class RunDiff:
 
     slices: Mapping[str, tuple[Sequence[Any], Sequence[Any]]]
     files: FileChanges
+
+
+@final
+class RecordedPrompt(str):
+    """What a model had been told: the text, with its sections and the tools that it was offered.
+
+    Attributes:
+        sections: as a tree; empty in records that do not have them.
+        tools: the names of the tools.
+    """
+
+    __slots__ = ("sections", "tools")
+
+    def __new__(cls, text: str, sections: tuple[SectionOutline, ...], tools: tuple[str, ...]) -> Self:
+        """A text that knows where it is from."""
+        made = super().__new__(cls, text)
+        made.sections = sections
+        made.tools = tools
+        return made
+
+    sections: tuple[SectionOutline, ...]
+    tools: tuple[str, ...]
 
 
 @final
@@ -93,11 +116,19 @@ class RecordedRun:
         """A text of a step's body: short ones stand there, long ones are kept beside it."""
         return kept if isinstance(kept, str) else self._store.blob(kept["blob"]).decode("utf-8", "surrogatepass")
 
-    def prompt_at(self, seq: int) -> str | None:
-        """What the model had been told by then; None before the first prompt."""
+    def prompt_at(self, seq: int) -> RecordedPrompt | None:
+        """What the model had been told by then, as a text with its `sections` and `tools`; None before the first."""
         self.step(seq)
         prompts = tuple(self._store.steps(self.info.run_id, until=seq, kinds=("prompt",)))
-        return self.text(prompts[-1].body["text"]) if prompts else None
+        return self._prompt(prompts[-1]) if prompts else None
+
+    def _prompt(self, step: Step) -> RecordedPrompt:
+        body = step.body
+        try:
+            sections = outline_from(body.get("sections", []))
+            return RecordedPrompt(self.text(body["text"]), sections, tuple(body["tools"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFormatError(f"Step {step.seq} of {self.info.run_id!r} cannot be read: {error}.") from error
 
     def data_at(self, seq: int) -> Slices:
         """What the slices held, as plain data: no class of the program is needed."""

@@ -15,6 +15,7 @@ from ...budget import TokenUsage
 from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
 from ...interrupts import Lock
 from ...prompt.events import CallsUndone, PromptExecuted, PromptRendered, ToolInvoked
+from ...prompt.outline import SectionOutline, outline_data
 from ...prompt.tool import Tool
 from ...session import Session, Snapshot
 from ...session.deltas import (
@@ -37,6 +38,7 @@ from .files import FileRecorder, FileRows, FilesToKeep, KeptFile, node_text
 from .frames import FrameWriter
 from .large_items import LargeItems
 from .protocol import HeldRun, RunStore
+from .resources import ResourceRecorder
 from .rows import Content, FileStep, NewRows, Step, StepKind, digest_of, not_resumable
 from .times import NotedClock
 from .tools import check_tools, fingerprints, offered, versions
@@ -70,6 +72,7 @@ class Recorder:
         resumable: bool = True,
         not_resumable: str = "",
         keep_files: FilesToKeep = "changed",
+        resources: ResourceRecorder | None = None,
     ) -> None:
         self._keep_files: FilesToKeep = keep_files
         self.store: RunStore = store
@@ -86,6 +89,7 @@ class Recorder:
         self._since: Snapshot | None = None
         self._stopped = False
         self._served: list[Step] = []
+        self._begun: set[str | None] = set()  # calls of the turn that is served
         self._shown = Session()
         self._blobs: dict[str, Content] = {}
         self._own: set[str] = set()
@@ -97,8 +101,9 @@ class Recorder:
         self._clock: NotedClock | None = None
         self.files: FileRecorder | None = None
         self.prompt: str | None = None
+        self._prompt_row: Mapping[str, Any] = {}
         self.messages: list[str] = []
-        self.unrecorded: set[str] = set()
+        self.resources: ResourceRecorder | None = resources
         self.keeps_views: bool = False
         self.end: Step | None = None
 
@@ -131,19 +136,15 @@ class Recorder:
                 body["not_resumable"] = reason
             if self._keep_files != "changed":
                 body["files"] = self._keep_files
+            if self.resources is not None and not reason:
+                self.resources.check_readable()
             self._write("begin", body=body)
             return
         begin = steps[0]
         if begin.kind != "begin":
             raise RunFormatError(f"The record of {self.held.info.run_id!r} does not begin at its beginning.")
-        for step in steps:
-            self.unrecorded.update(step.body.get("unrecorded", ()))
-        missing = sorted(self.unrecorded - self._accept_unrecorded)
-        if missing and not self._is_over:
-            raise NotResumableError(
-                f"The run used {', '.join(missing)}, whose state is not on record: it cannot be brought back to where "
-                "the run was. Pass accept_unrecorded= with these names if that does no harm."
-            )
+        if self.resources is not None:
+            self.resources.read(steps, self._accept_unrecorded, is_over=self._is_over, run_id=self.run_id)
         if not self._is_over:
             check_tools(steps, tools, self._accept_changed)
         self._served = list(steps[:0:-1])
@@ -161,6 +162,20 @@ class Recorder:
                 steps = [FileStep(path, 1, before, after) for path, before, after in rows]
                 self.held.append(NewRows((), steps, blobs))
         return files
+
+    async def restore_resources(self, waiting: Waiting) -> None:
+        """Bring the resources that are not files to where the record ends; see `ResourceRecorder.restore`."""
+        if self.resources is not None:
+            try:
+                await self.resources.restore(waiting, is_over=self._is_over, run_id=self.run_id)
+            except BaseException:
+                self._stopped = True
+                raise
+
+    def forget_resources(self) -> None:
+        """Release what is remembered of resources, before they are closed; no row is written after that."""
+        if self.resources is not None:
+            self.resources.forget()
 
     def note_times(self) -> None:
         """Keep what handlers read from the session's clock, until the run is let go."""
@@ -185,7 +200,7 @@ class Recorder:
     def next_call(self, call_id: str) -> Step | None:
         """The recorded end of a call of this turn, or None when it has none; see `was_started`.
 
-        Between its start and its end there may be rows of attempts that were interrupted.
+        Before its end there may be rows of attempts that were interrupted, and starts of calls that overlapped with it.
         """
         self._next()
         for step in reversed(self._served):
@@ -193,7 +208,7 @@ class Recorder:
                 while self._next() is not step:
                     self._serve()
                 return self._serve()
-            if step.kind not in ("message", "end") and (step.kind, step.call_id) != ("started", call_id):
+            if step.kind not in ("message", "end", "started"):
                 return None
         return None
 
@@ -203,12 +218,10 @@ class Recorder:
         return load_logged(step.body.get("inside", ()), self._find)
 
     def was_started(self, call_id: str) -> bool:
-        """Whether the record ends while this call ran; it is not asked again."""
-        step = self._next()
-        if step is None or step.kind != "started" or step.call_id != call_id:
-            return False
-        self._serve()
-        return True
+        """Whether the record ends while this call ran; asked once `next_call` knows nothing of it."""
+        while (step := self._next()) is not None and step.kind == "started":
+            self._serve()
+        return call_id in self._begun
 
     def serve_all(self) -> Iterator[Step]:
         """All rows that are left, one after another: for a run that has ended and that no loop runs again."""
@@ -253,12 +266,18 @@ class Recorder:
 
     def _next_but_prompts(self) -> Step | None:
         while (step := self._next()) is not None and step.kind == "prompt":
-            self.prompt = self.text(self._serve().body["text"])
+            body = self._serve().body
+            self.prompt = self.text(body["text"])
+            self._prompt_row = {name: body[name] for name in ("tools", "sections") if name in body}
         return step
 
     def _serve(self) -> Step:
         step = self._served.pop()
         self._seq = step.seq
+        if step.kind == "started":
+            self._begun.add(step.call_id)
+        elif step.kind == "turn":  # which may have calls with the same ids
+            self._begun.clear()
         self._show(step)
         if self._unread and not self._served:
             names = ", ".join(sorted(self._unread))
@@ -313,18 +332,22 @@ class Recorder:
     def release(self) -> None:
         """Let other processes have the run."""
         self._stopped = True
+        self.forget_resources()
         if self._clock is not None:
             self._clock.close()
             if self._session.clock is self._clock:
                 use_clock(self._session, self._clock.original)
         self.held.release()
 
-    async def write_prompt(self, text: str, tool_names: Sequence[str], waiting: Waiting) -> None:
-        """Record what the model is told, if it differs from before."""
-        if text == self.prompt or self._stopped:
+    async def write_prompt(
+        self, text: str, tool_names: Sequence[str], sections: Iterable[SectionOutline], waiting: Waiting
+    ) -> None:
+        """Record what the model is told, if it differs from before in its text, its tools or its sections."""
+        told = {"tools": list(tool_names), "sections": outline_data(sections)}
+        if self._stopped or (text == self.prompt and told == {**told, **self._prompt_row}):
             return
-        await self._in_turn(waiting, "prompt", body={"text": self.kept(text), "tools": list(tool_names)})
-        self.prompt = text
+        await self._in_turn(waiting, "prompt", body={"text": self.kept(text), **told})
+        self.prompt, self._prompt_row = text, told
 
     async def write_message(self, text: str, files: Sequence[KeptFile], waiting: Waiting) -> None:
         """Record what the model is told in between, with files that changed meanwhile; it is in `messages` then."""
@@ -354,6 +377,7 @@ class Recorder:
         """Record how a call ended."""
         if self._stopped:
             return
+        self._look_at_resources()
 
         def write() -> None:
             with self._lock:
@@ -367,8 +391,10 @@ class Recorder:
         """Record the answer, or the error, that ended the run; `usage` is what its turns do not say."""
         if not self._stopped:
             used = TokenUsage() if usage is None else usage
-            tokens = {"input_tokens": used.input, "output_tokens": used.output}
-            await self._in_turn(waiting, "end", body=body, status="failed" if failed else "done", **tokens)
+            await self._in_turn(
+                waiting, "end", body=body, status="failed" if failed else "done",
+                input_tokens=used.input, output_tokens=used.output,
+            )  # fmt: skip
 
     def kept(self, text: str) -> Any:
         """A text as a row holds it: itself, or the name of the blob that is written with the next row."""
@@ -386,12 +412,25 @@ class Recorder:
             return kept
         return self.store.blob(kept["blob"]).decode("utf-8", "surrogatepass")
 
-    async def _in_turn(self, waiting: Waiting, kind: StepKind, **columns: Any) -> None:
+    async def _in_turn(self, waiting: Waiting, kind: StepKind, *, has_state: bool = True, **columns: Any) -> None:
+        if has_state:
+            self._look_at_resources()
+
         def write() -> None:
             with self._lock:
-                self._write(kind, **columns)
+                self._write(kind, has_state=has_state, **columns)
 
         await self._waited(write, waiting)
+
+    def _look_at_resources(self) -> None:
+        """Note what changed in them, in the thread that they are used in."""
+        if self.resources is not None:
+            try:
+                files = self.files
+                self.resources.look(None if files is None else files.fs, readable=not self.keeps_views)
+            except BaseException:
+                self._stopped = True
+                raise
 
     async def _waited(self, write: Callable[[], None], waiting: Waiting) -> None:
         try:
@@ -421,7 +460,7 @@ class Recorder:
         else:
             state, now = {}, self._since
         state, large = self._large.write(state)
-        step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=_with_state(body, state), **columns)
+        step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)
         steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
         self._add(NewRows([step], steps, self._blobs, status), now, large)
 
@@ -437,12 +476,18 @@ class Recorder:
             row.body["times"] = times
         step = Step(
             seq=seq, kind="call", turn=self._turn, call_id=event.call_id, tool=event.tool_name, outcome=event.outcome,
-            started=event.timestamp, duration=event.duration, body=_with_state(row.body, state),
+            started=event.timestamp, duration=event.duration, body=self._with_state(row.body, state),
         )  # fmt: skip
         files = [FileStep(path, seq, before, after) for path, before, after in row.files]
         blobs = {**self._blobs, **row.blobs} if row.blobs else self._blobs
         self._add(NewRows([step], files, blobs), now, large)
         self._own.add(event.event_id)
+
+    def _with_state(self, body: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+        resources = () if self.resources is None else self.resources.take()
+        if resources:
+            body = {**body, "resources": resources}
+        return {**body, "state": state} if state else body
 
     def _changes(self, everything: bool) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
         try:
@@ -493,10 +538,6 @@ def refusal(run_id: str, reason: str) -> NotResumableError:
         f"The run {run_id!r} did not come to its end and cannot go on: {reason}. "
         "See what it did with `wink show`, and begin anew with another run_id; a fork of it cannot go on either."
     )
-
-
-def _with_state(body: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**body, "state": state} if state else body
 
 
 def _types_of_tools(tools: Iterable[Tool[Any, Any]]) -> set[type[Any]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, final
 
 from ...filesystem.protocol import LargeFile
+from ...lazy_modules import hashlib
 
 VERSION = 1
 
@@ -145,8 +145,8 @@ def not_resumable(begin: Step) -> str:
 def digest_of(content: Content) -> str:
     """The name of a blob: BLAKE2b, 160 bits, in hexadecimal."""
     if isinstance(content, bytes):
-        return blake2b(content, digest_size=20).hexdigest()
-    made = blake2b(digest_size=20)
+        return hashlib.blake2b(content, digest_size=20).hexdigest()
+    made = hashlib.blake2b(digest_size=20)
     for piece in content.pieces():
         made.update(piece)
     return made.hexdigest()

@@ -14,6 +14,7 @@ from .calls import RunRecorder
 from .files import FilesToKeep, World, checked_files
 from .protocol import RunStore
 from .recorder import Recorder, refusal
+from .resources import ResourceRecorder
 from .rows import NewRun, digest_of
 from .rows import not_resumable as recorded_reason
 
@@ -30,8 +31,8 @@ class RunRecord:
         types: the classes of values in the session that neither a slice nor a tool names.
         world: what to do about files that another program changed while the run was down.
         retry: go on with a run that failed, from where it was; without it, its recorded error is raised again.
-        accept_unrecorded: the classes of resources whose state is not recorded, and that may have another when the run
-            goes on.
+        accept_unrecorded: the names of resources whose state is not recorded, and that may have another when the run
+            goes on: what they are bound as, in full (`shop.till:Till`) or the class alone.
         accept_changed: the names of tools that were changed or removed, and whose recorded calls need not be read.
         resumable: False for a run that is to be looked at and not gone on with. Values that could not be read back are
             then recorded as their JSON view instead of being refused. Of a run that is there already, its record says.
@@ -55,10 +56,17 @@ class RunRecord:
         checked_files("files", self.files)
 
     def open(
-        self, session: Session, prompt_name: str, tools: Iterable[Tool[Any, Any]], *, not_resumable: str = ""
+        self,
+        session: Session,
+        prompt_name: str,
+        tools: Iterable[Tool[Any, Any]],
+        *,
+        not_resumable: str = "",
+        resources: ResourceRecorder | None = None,
     ) -> RunRecorder:
         """Take the run and give the session what is on record; waits for the store.
 
+        `resources` are those of the prompt, which were looked at where they are used (`ResourceRecorder.begin`).
         `not_resumable` says why its adapter cannot go on with a run that was interrupted: `NotResumableError` for such
         a one, as for one that was recorded with `resumable=False`. `RunBusyError` while another process has it,
         `RunConflictError` when it belongs to another request, `RunFormatError` when its record cannot be read.
@@ -72,6 +80,7 @@ class RunRecord:
             recorder = Recorder(
                 self.store, held, self.types, self.accept_unrecorded, self.accept_changed,
                 resumable=self.resumable, not_resumable=not_resumable, keep_files=self.files,
+                resources=resources,
             )  # fmt: skip
             recorder.open(session, tools)
         except BaseException:

@@ -29,7 +29,7 @@ def offered(tools: Iterable[Tool[Any, Any]]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What a program runs on, for whoever replays it elsewhere."""
+    """What a program runs on, for a replay elsewhere."""
     return {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}".strip()}
 
 
