@@ -49,16 +49,28 @@ class EventLoop(Protocol):
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs in this thread, or None."""
-    if "asyncio" not in modules:
-        return None
-    try:  # several times as quick as the public function, which raises where none runs
-        return asyncio_events._get_running_loop()  # pyright: ignore[reportPrivateUsage]
-    except AttributeError:
-        pass
+    global _get_running_loop  # noqa: PLW0603 - found once, since each call asks several times
+    known = _get_running_loop
+    if known is None:
+        if "asyncio" not in modules:
+            return None
+        try:
+            known = asyncio_events._get_running_loop  # pyright: ignore[reportPrivateUsage]
+        except AttributeError:
+            known = _quietly
+        _get_running_loop = known
+    return known()
+
+
+def _quietly() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+_get_running_loop: Callable[[], asyncio.AbstractEventLoop | None] | None = None
+"""Several times as quick as the public function, which raises where none runs."""
 
 
 def run_on(loop: asyncio.AbstractEventLoop, pending: Awaitable[T]) -> T:

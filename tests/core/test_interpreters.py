@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 PRIVATE = {
-    ("runtime/places.py", "asyncio.events._get_running_loop"),
+    ("event_loop.py", "asyncio.events._get_running_loop"),
     ("runtime/places.py", "sys._current_frames"),
     ("runtime/places.py", "threading._DummyThread"),
     ("signals.py", "_signal"),

@@ -615,7 +615,7 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
     with loop.conversation("Ada") as chat:
         with pytest.raises(ValueError, match="empty"):
             chat.send(" \n")
-        with pytest.raises(TypeError, match="It takes: deadline, budget, on_event"):
+        with pytest.raises(TypeError, match="It takes: budget, deadline, on_event"):
             chat.send("a", history=None)  # pyright: ignore[reportCallIssue]
     with pytest.raises(RuntimeError, match="closed"):
         chat.send("a")

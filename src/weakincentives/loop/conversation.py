@@ -270,9 +270,9 @@ class Conversation(Generic[OutputT]):
 
     def _started(self, keywords: MessageKeywords) -> StartedOptions:
         self._check_open()
-        unknown = set(keywords) - MessageKeywords.__annotations__.keys()
+        unknown = set(keywords) - MessageKeywords.__optional_keys__
         if unknown:
-            names = ", ".join(MessageKeywords.__annotations__)
+            names = ", ".join(sorted(MessageKeywords.__optional_keys__))
             raise TypeError(f"send() got an unexpected keyword argument {min(unknown)!r}. It takes: {names}.")
         usual, on_event = self._options, keywords.get("on_event")
         if on_event is not None and usual.on_event is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 from ..errors import VisibilityExpansionRequired, WinkError
@@ -454,6 +455,12 @@ class CallIds:
             return turn
         kept: list[CallMessage] = []
         renamed: dict[str, str] = {}
+        if len(calls) == 1:  # most turns are like this
+            (call,) = calls
+            made = self._mended(call, number)
+            if made is call:
+                return turn
+            return turn._replace(calls=(made,), native=_with_ids(turn.native, {call.id: made.id}) if call.id else ())
         for at, call in enumerate(calls):
             if call.id in renamed and call in calls[:at] and call.id:
                 continue
@@ -479,11 +486,9 @@ class CallIds:
 
     def _take(self, call_id: str) -> bool:
         """Whether no other call has the id; from now on it belongs to this one."""
-        with _lock:
-            if call_id in self._used or call_id in self._seen:
-                return False
-            self._used.add(call_id)
-            return True
+        number = next(_numbers)
+        # One step, so that of two threads with one id only one is first.
+        return call_id not in self._seen and self._used.setdefault(call_id, number) == number
 
     def _free(self, stem: str) -> str:
         number = len(self._seen) + len(self._used) + 1
@@ -509,23 +514,24 @@ def _with_ids(native: Any, renamed: Mapping[str, str]) -> Any:
 
 _ID_KEYS = ("id", "call_id")
 _lock = Lock()
-_indexes: WeakTable[Session, CallCounts[set[str]]] = WeakTable()
+_indexes: WeakTable[Session, CallCounts[dict[str, int]]] = WeakTable()
+_numbers = count()
 
 
-def _ids_used(session: Session) -> set[str]:
+def _ids_used(session: Session) -> dict[str, int]:
     """The ids of all calls in the session's log and of its evaluations under way, which add theirs."""
     owner = root_of(session)
     with _lock:
         index = _indexes.get(owner)
         if index is None:
-            index = CallCounts(set[str], _add)
+            index = CallCounts(dict[str, int], _add)
             _indexes.put(owner, index)
     return index.ask(session, lambda ids: ids)
 
 
-def _add(ids: set[str], event: ToolInvoked) -> None:
+def _add(ids: dict[str, int], event: ToolInvoked) -> None:
     if event.call_id is not None:
-        ids.add(event.call_id)
+        ids.setdefault(event.call_id, -1)
 
 
 __all__ = ["TurnAdapterProtocol", "Evaluation"]

@@ -174,7 +174,8 @@ class EvaluationState(Generic[OutputT]):
     @property
     def system(self) -> str:
         """What the system says: the adapter's own words, then the prompt's."""
-        return "\n\n".join(part for part in (self.settings.system, self.rendered.system) if part)
+        own, prompts = self.settings.system or "", self.rendered.system
+        return f"{own}\n\n{prompts}" if own and prompts else own or prompts
 
     def entered(self) -> None:
         """The resources are open: a tracker that is bound among them limits the evaluation too."""
