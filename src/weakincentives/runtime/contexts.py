@@ -17,6 +17,7 @@ from .call import Request
 from .handler_watch import HandlerWatch
 from .ledger.leases import LedgerLease
 from .locks import is_filesystem
+from .progress import inside
 from .run import Run
 from .transactions import Savepoint
 
@@ -232,6 +233,13 @@ class CallContext(ToolContext):
         if self._owner is not None:  # a lookup before the handler has no savepoint
             lease.owner = self._owner
         self._lease = lease
+
+    def options_inside(self, name: str) -> dict[str, Any]:
+        """As in `ToolContext`."""
+        options: dict[str, Any] = {**self._limits(), "effect_ledger": self._run.ledger()}
+        if self._run.on_event is not None:
+            options["on_event"] = inside(name, self._run.on_event)
+        return options
 
     @property
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

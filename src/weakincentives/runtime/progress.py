@@ -25,12 +25,14 @@ class RunEvent:
         step: the last step of the run's record when this happened; None for a run that is not on record.
         turn: how often the model had been asked.
         at: seconds since the epoch.
+        path: the names of the sub-agents that it happened in, the outermost first.
     """
 
     run_id: str | None = field(default=None, compare=False, repr=False)
     step: int | None = field(default=None, compare=False, repr=False)
     turn: int = field(default=0, compare=False, repr=False)
     at: float = field(default=0.0, compare=False, repr=False)
+    path: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data; `event` is its name."""

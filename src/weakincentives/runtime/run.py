@@ -29,6 +29,7 @@ from .ledger.memory import session_ledger
 from .ledger.protocol import Ledger
 from .locks import CallLock, locks_of
 from .options import CallRecorder, StartedOptions, counted_in, earliest
+from .progress import OnEvent
 from .transactions import Savepoint
 from .truncation import TruncatedResults
 
@@ -40,7 +41,7 @@ class Run:
     __slots__ = (
         "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "budget_tracker", "clock", "deadline",
         "dispatch_if_unsubscribed", "files_view", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra",
-        "memory", "monotonic", "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources",
+        "memory", "monotonic", "on_event", "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources",
         "run_context", "session", "session_id", "tell", "time", "tools", "truncated",
     )  # fmt: skip
 
@@ -68,6 +69,7 @@ class Run:
         self.log_extra: dict[str, str | int] = {} if options.run_context is None else options.run_context.log_extra()
         self.hide_errors: bool = options.hide_errors
         self.recorder: CallRecorder | None = options.recorder
+        self.on_event: OnEvent | None = None
         self.clock: Clock = session.clock
         self.session_id: str = session.session_id
         # Looked up once, because every call needs them.
