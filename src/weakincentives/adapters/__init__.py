@@ -21,6 +21,7 @@ from ..loop.adapter import ProviderAdapter as ProviderAdapter
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
 from ..loop.response import OpenCall, PromptResponse, history_of
 from ..loop.stream import EventStream, Finished, StreamEvent, SyncEventStream, sse
+from ..loop.subagent import subagent
 from ..runtime.executor import ToolExecutionContext, ToolExecutor
 from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
 from ..runtime.progress import (
@@ -78,4 +79,5 @@ __all__ = [
     "VisibilityExpansionRequired",
     "history_of",
     "sse",
+    "subagent",
 ]

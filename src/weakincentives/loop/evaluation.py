@@ -27,7 +27,7 @@ from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
 from ..runtime.messages import CallMessage, Message, ModelMessage
 from ..runtime.options import StartedOptions
-from ..runtime.progress import OnEvent, Retrying, TextDelta
+from ..runtime.progress import OnEvent, Retrying, TextDelta, one_at_a_time
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of
@@ -99,7 +99,9 @@ class Evaluation(Generic[OutputT]):
         recorder = self._recorder
         if recorder is not None:
             steps = RecordedSteps(steps, state.executor, state.transcript, recorder, waiting, self._world)
-        state.events.on_event = on_event  # each step of manual mode brings its own
+        if on_event is not None:
+            on_event = one_at_a_time(on_event)
+        state.events.on_event = state.executor.run.on_event = on_event  # each step of manual mode brings its own
         shield = current_shield()
         try:
             if not state.turns:

@@ -184,12 +184,13 @@ class RecordedSteps:
     async def enter(self) -> None:
         """Enter the resources, and bring the files to where the record ends.
 
-        Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards.
+        Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards. One
+        inside a call that is run again begins where the call began.
         """
         await self._live.enter()
         self._rows.note_times()
         fs = self._executor.run.resources.get(Filesystem, None)
-        is_over = self._rows.is_over
+        is_over = self._rows.is_over and not self._rows.is_inside
         if not is_recordable(fs) or (is_over and not isinstance(behind_views(fs), InMemoryFilesystem)):
             return
         files = await self._waiting.call(lambda: self._rows.watch(fs))

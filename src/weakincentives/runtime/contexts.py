@@ -236,9 +236,12 @@ class CallContext(ToolContext):
 
     def options_inside(self, name: str) -> dict[str, Any]:
         """As in `ToolContext`."""
-        options: dict[str, Any] = {**self._limits(), "effect_ledger": self._run.ledger()}
-        if self._run.on_event is not None:
-            options["on_event"] = inside(name, self._run.on_event)
+        run = self._run
+        options: dict[str, Any] = {**self._limits(), "hide_errors": run.hide_errors}
+        if run.passed_ledger is not None:  # one in memory is found by the session
+            options["effect_ledger"] = run.passed_ledger
+        if run.on_event is not None:
+            options["on_event"] = inside(name, run.on_event, run.recorder)
         return options
 
     @property
@@ -257,6 +260,14 @@ def _scope_of(run: Run) -> ToolScope:
     if tracker is None:
         return run.resources.tool_scope()
     return run.resources.tool_scope(overrides={BudgetTracker: tracker})
+
+
+def run_of(context: ToolContext) -> Run | None:
+    """The run that a handler's context belongs to; None for one that was made by hand."""
+    source: ToolContext | None = context
+    while source is not None and not isinstance(source, CallContext):
+        source = source._source  # pyright: ignore[reportPrivateUsage] # what it was copied from
+    return None if source is None else source._run  # pyright: ignore[reportPrivateUsage] # a friend of the class
 
 
 _making = Lock()

@@ -6,10 +6,14 @@ An event names the call around it (`within`), and one that was undone names the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from ..fence import current_owner
 from ..prompt.events import CallsUndone, ToolInvoked, link_event, new_event_id
 from ..session import Session
 from ..session.savepoints import unowned_recorder
+from .locks import CallLock
 from .transactions import CompositeSnapshot, Savepoint
 
 
@@ -32,6 +36,20 @@ def keep_inside(savepoint: Savepoint, event: ToolInvoked | None = None) -> None:
     outer = savepoint.outer()
     if outer is not None and savepoint.is_inside(outer):
         outer.inner_calls = (*outer.inner_calls, *savepoint.inner_calls, *(() if event is None else (event.event_id,)))
+
+
+def redone_inside(event: ToolInvoked, inner: Iterable[Any], locks: Iterable[CallLock]) -> None:
+    """Say which call a call that is redone is in, and that it is undone with that, as `link` and `keep_inside` did."""
+    owner = current_owner()
+    outer: Savepoint | None = None if owner is None else owner.holder
+    if outer is None or not hasattr(outer, "call"):
+        return
+    link_event(event, None, _event_id_of(outer), event.undone_calls)
+    if event.success and any(map(outer.holds, locks)):
+        calls = [each for each in inner if isinstance(each, ToolInvoked)]
+        undone = {one for each in calls for one in each.undone_calls}
+        kept = [each.event_id for each in calls if each.success and each.event_id not in undone]
+        outer.inner_calls = (*outer.inner_calls, *kept, event.event_id)
 
 
 def record_undone(session: Session, calls: tuple[str, ...]) -> None:

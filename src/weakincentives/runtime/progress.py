@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, cast, final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, cast, final
 
+from ..interrupts import RLock
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import Outcome
 
@@ -23,9 +24,10 @@ class RunEvent:
     Attributes:
         run_id: which run; None where an evaluation was given no ids.
         step: the last step of the run's record when this happened; None for a run that is not on record.
-        turn: how often the model had been asked.
+        turn: how often the model had been asked; in a sub-agent, its own.
         at: seconds since the epoch.
-        path: the names of the sub-agents that it happened in, the outermost first.
+        path: the names of the sub-agents that it happened in, the outermost first; () for the run itself. Its `run_id`
+            and `step` are those of the run then, too.
     """
 
     run_id: str | None = field(default=None, compare=False, repr=False)
@@ -38,6 +40,8 @@ class RunEvent:
         """The event as plain data; `event` is its name."""
         names = [each.name for each in fields(self)]
         names = names[_COMMON:] + names[:_COMMON]  # what it says, then where and when
+        if not self.path:
+            names.remove("path")
         return {"event": self.name(), **{name: _plain(getattr(self, name)) for name in names}}
 
     def to_json(self) -> str:
@@ -145,6 +149,38 @@ OnEvent = Callable[[ProgressEvent], object]
 
 Where synchronous code has a deadline, requests run in a worker thread and text comes from there; never two at once.
 """
+
+
+def one_at_a_time(on_event: OnEvent) -> OnEvent:
+    """The same listener, which is told of nothing while it is being told: sub-agents may work in several threads."""
+    lock = RLock()
+
+    def tell(event: ProgressEvent) -> None:
+        with lock:
+            on_event(event)
+
+    return tell
+
+
+class _Recorded(Protocol):
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+
+def inside(name: str, on_event: OnEvent, recorder: _Recorded | None) -> OnEvent:
+    """What a sub-agent tells its events to: the listener of the run around it, who gets them with its name."""
+
+    def tell(event: ProgressEvent) -> None:
+        path = (name, *event.path)
+        if recorder is None:
+            on_event(replace(event, path=path))
+        else:
+            on_event(replace(event, path=path, run_id=recorder.run_id, step=recorder.step))
+
+    return tell
 
 
 def _plain(value: Any) -> Any:

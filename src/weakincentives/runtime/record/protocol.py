@@ -87,7 +87,7 @@ class RunStore(Protocol):
         ...
 
     def interrupted(self) -> Sequence[RunInfo]:
-        """Runs that are not over and that no process has, the oldest first."""
+        """Runs that are not over and that no process has, the oldest first; without those inside a call of another."""
         ...
 
     def steps(

@@ -331,7 +331,7 @@ class SqlRunStore(ABC):
 
     def interrupted(self) -> Sequence[RunInfo]:
         """As `RunStore.interrupted`."""
-        return [info for info in self._infos("number", "running", None) if info.interrupted]
+        return [info for info in self._infos("number", "running", None) if info.interrupted and not info.is_inside]
 
     def steps(
         self,
