@@ -26,6 +26,7 @@ from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
 from ..runtime.messages import CallMessage, Message, ModelMessage
+from ..runtime.nesting import ids_around
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, Retrying, TextDelta, one_at_a_time
 from ..runtime.record.calls import RunRecorder
@@ -157,7 +158,7 @@ class Evaluation(Generic[OutputT]):
                 "so none of them was run. Raise max_calls_per_turn= of the adapter.",
                 "response",
             )
-        turn = self._ids.sound(turn, state.turns)
+        turn = self._ids.known(turn) if steps.was_served else self._ids.sound(turn, state.turns)
         state.transcript.add(
             ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
         )
@@ -292,6 +293,8 @@ class LiveSteps:
     timeout runs in a worker, so that it can be given up on.
     """
 
+    was_served = False
+
     def __init__(self, adapter: TurnAdapterProtocol, executor: ToolExecutor, waiting: Waiting) -> None:
         self._adapter = adapter
         self._executor = executor
@@ -363,6 +366,12 @@ class CallIds:
     def __init__(self, session: Session, history: Sequence[Message]) -> None:
         self._earlier = _ids_in_log(session)
         self._seen = {call.id for message in history if isinstance(message, ModelMessage) for call in message.calls}
+        self._seen |= ids_around()  # an agent inside a call: the outer log has its calls, too
+
+    def known(self, turn: ModelTurn) -> ModelTurn:
+        """A turn that is on record, with the ids that it was given then."""
+        self._seen.update(call.id for call in turn.calls)
+        return turn
 
     def sound(self, turn: ModelTurn, number: int) -> ModelTurn:
         """The turn with a proper id for every call, the same object when all were proper.

@@ -136,8 +136,9 @@ class EvaluationEvents:
         """A call is over; what became of it is in the log."""
         if self.on_event is None:
             return
+        own = self._session.session_id
         for event in reversed(self._session[ToolInvoked].all()):
-            if event.call_id == call_id:
+            if event.call_id == call_id and event.session_id in (None, own):  # not one of an agent inside a call
                 name, outcome, kept = event.tool_name, event.outcome, event.success
                 self.tell(CallFinished, call_id, name, outcome, text, event.duration, event.changes, kept)
                 return

@@ -31,6 +31,11 @@ from .response import PromptResponse
 class EvaluationSteps(Protocol):
     """What an evaluation does that reaches outside. `LiveSteps` does it; `RecordedSteps` stands before that."""
 
+    @property
+    def was_served(self) -> bool:
+        """Whether the last turn was on record."""
+        ...
+
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """Ask the model."""
         ...
@@ -87,13 +92,13 @@ class RecordedSteps:
         self._rows = recorder.rows
         self._waiting = waiting
         self._world: World = world
-        self._was_served = False
+        self.was_served: bool = False
         self._kept: tuple[KeptFile, ...] = ()
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """The next turn on record; else the model is asked, unless the run has ended."""
         step = self._rows.next_turn()
-        self._was_served = step is not None
+        self.was_served = step is not None
         if step is not None:
             self._say_messages()
             prompt = self._rows.prompt
@@ -127,14 +132,14 @@ class RecordedSteps:
 
     async def said(self, turn: ModelTurn) -> None:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
-        if not self._was_served:
+        if not self.was_served:
             names = [tool.name for tool in self._executor.tools]
             await self._rows.write_prompt(self._transcript.prompt, names, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
         """Redo the calls that are on record, then run the others."""
-        if not self._was_served:
+        if not self.was_served:
             return await self._live.execute(calls, on_call, on_reply)
         replies: list[ToolReply] = []
         expansion: VisibilityExpansionRequired | None = None

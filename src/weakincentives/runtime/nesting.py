@@ -38,6 +38,18 @@ def keep_inside(savepoint: Savepoint, event: ToolInvoked | None = None) -> None:
         outer.inner_calls = (*outer.inner_calls, *savepoint.inner_calls, *(() if event is None else (event.event_id,)))
 
 
+def ids_around() -> set[str]:
+    """The ids of the calls that this code runs in."""
+    ids: set[str] = set()
+    owner = current_owner()
+    while owner is not None:
+        call = getattr(owner.holder, "call", None)
+        if call is not None:
+            ids.add(call.call_id)
+        owner = owner.around
+    return ids
+
+
 def redone_inside(event: ToolInvoked, inner: Iterable[Any], locks: Iterable[CallLock]) -> None:
     """Say which call a call that is redone is in, and that it is undone with that, as `link` and `keep_inside` did."""
     owner = current_owner()
