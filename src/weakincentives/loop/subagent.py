@@ -12,9 +12,11 @@ from uuid import uuid4
 from ..budget import Budget, BudgetTracker
 from ..errors import DeadlineExceededError, PromptEvaluationError, PromptValidationError
 from ..filesystem import Filesystem
+from ..filesystem.views import HeldFilesystem
 from ..prompt import Prompt, PromptTemplate, Tool, ToolAnnotations, ToolContext, ToolResult
 from ..prompt.events import CallsUndone, ToolInvoked
 from ..runtime.contexts import run_of
+from ..runtime.locks import is_filesystem
 from ..runtime.options import RunKeywords
 from ..session import Session
 from ..session.savepoints import fork_inside
@@ -113,10 +115,7 @@ class _SubAgent:
         refused = self._refusal(around)
         if refused:
             return ToolResult.error(f"{refused}\nDo this part yourself, with the tools that you have.")
-        given = {kind: context.resources.get(kind, None) for kind in self.share}
-        bound = Prompt(self.prompt).bind(
-            params, resources={kind: one for kind, one in given.items() if one is not None}
-        )
+        bound = Prompt(self.prompt).bind(params, resources=self._shared(context))
         outer, adapter = context.session, self._asked(context)
         own = outer if self.is_shared else fork_inside(outer, _LOGGED, _session_id(outer, context))
         depth = _around.set(replace(around, prompts=(*around.prompts, _identity(self.prompt))))
@@ -153,6 +152,14 @@ class _SubAgent:
         if not around.begin():
             return f"{MOST_INSIDE} sub-agents were begun in one call already, so '{self.name}' was not."
         return ""
+
+    def _shared(self, context: ToolContext) -> dict[type[Any], object]:
+        given: dict[type[Any], Any] = {kind: context.resources.get(kind, None) for kind in self.share}
+        return {
+            kind: HeldFilesystem(one) if self.read_only and is_filesystem(one.__class__) else one
+            for kind, one in given.items()
+            if one is not None
+        }
 
     def _asked(self, context: ToolContext) -> Adapter:
         adapter: Any = context.adapter if self.adapter is None else self.adapter
