@@ -25,10 +25,10 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
+from ..runtime.inside import ids_around, one_at_a_time
 from ..runtime.messages import CallMessage, Message, ModelMessage
-from ..runtime.nesting import ids_around
 from ..runtime.options import StartedOptions
-from ..runtime.progress import OnEvent, Retrying, TextDelta, one_at_a_time
+from ..runtime.progress import OnEvent, Retrying, TextDelta
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of

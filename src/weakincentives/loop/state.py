@@ -22,9 +22,10 @@ from ..prompt.visibility import set_visibility
 from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
+from ..runtime.inside import one_at_a_time
 from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
-from ..runtime.progress import SectionsOpened, TurnStarted, one_at_a_time
+from ..runtime.progress import SectionsOpened, TurnStarted
 from ..session import Session
 from .events import EvaluationEvents
 from .request import StopReason

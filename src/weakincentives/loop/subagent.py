@@ -15,7 +15,7 @@ from ..filesystem import Filesystem
 from ..filesystem.views import HeldFilesystem
 from ..prompt import Prompt, PromptTemplate, Tool, ToolAnnotations, ToolContext, ToolResult
 from ..prompt.events import CallsUndone, ToolInvoked
-from ..runtime.contexts import run_of
+from ..runtime.inside import options_inside, run_of
 from ..runtime.locks import is_filesystem
 from ..runtime.options import RunKeywords
 from ..session import Session
@@ -171,7 +171,7 @@ class _SubAgent:
 
     def _options(self, context: ToolContext, adapter: Adapter) -> RunKeywords:
         """The limits and listeners of the run around the call, and the sub-agent's own."""
-        options = context.options_inside(self.name)
+        options = options_inside(context, self.name)
         if self.budget is not None:
             tracker: BudgetTracker | None = options.get("budget_tracker")
             options["budget_tracker"] = BudgetTracker(self.budget, within=() if tracker is None else (tracker,))

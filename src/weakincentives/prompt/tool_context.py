@@ -304,25 +304,6 @@ class ToolContext:
         """A number that rises each time an idempotent call is tried again, for services that refuse older ones."""
         return None if self._source is None else self._source.fencing_token
 
-    def options_inside(self, name: str) -> dict[str, Any]:
-        """What holds for an evaluation inside this call: `adapter.evaluate(prompt, context.session, **options)`.
-
-        The deadline, the budget's tracker, the heartbeat and the ids of the run around it; in a running call also its
-        effect ledger, and its listeners, who get the events with `name` in their `path`.
-        """
-        if self._source is not None:
-            return {**self._source.options_inside(name), **self._limits()}
-        return self._limits()
-
-    def _limits(self) -> dict[str, Any]:
-        limits = {
-            "deadline": self.deadline,
-            "budget_tracker": self.budget_tracker,
-            "heartbeat": self.heartbeat,
-            "run_context": self.run_context,
-        }
-        return {key: value for key, value in limits.items() if value is not None}
-
     def require_active(self) -> None:
         """Raise `StaleCallError` once the call is over: for a handler about to begin what cannot be undone.
 

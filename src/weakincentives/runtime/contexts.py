@@ -17,7 +17,6 @@ from .call import Request
 from .handler_watch import HandlerWatch
 from .ledger.leases import LedgerLease
 from .locks import is_filesystem
-from .progress import inside
 from .run import Run
 from .transactions import Savepoint
 
@@ -234,16 +233,6 @@ class CallContext(ToolContext):
             lease.owner = self._owner
         self._lease = lease
 
-    def options_inside(self, name: str) -> dict[str, Any]:
-        """As in `ToolContext`."""
-        run = self._run
-        options: dict[str, Any] = {**self._limits(), "hide_errors": run.hide_errors}
-        if run.passed_ledger is not None:  # one in memory is found by the session
-            options["effect_ledger"] = run.passed_ledger
-        if run.on_event is not None:
-            options["on_event"] = inside(name, run.on_event, run.recorder)
-        return options
-
     @property
     def _budget_tracker(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._run.budget_tracker
@@ -260,14 +249,6 @@ def _scope_of(run: Run) -> ToolScope:
     if tracker is None:
         return run.resources.tool_scope()
     return run.resources.tool_scope(overrides={BudgetTracker: tracker})
-
-
-def run_of(context: ToolContext) -> Run | None:
-    """The run that a handler's context belongs to; None for one that was made by hand."""
-    source: ToolContext | None = context
-    while source is not None and not isinstance(source, CallContext):
-        source = source._source  # pyright: ignore[reportPrivateUsage] # what it was copied from
-    return None if source is None else source._run  # pyright: ignore[reportPrivateUsage] # a friend of the class
 
 
 _making = Lock()

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, cast, final
+from dataclasses import dataclass, field, fields
+from typing import Any, cast, final
 
-from ..interrupts import RLock
 from ..prompt.changes import NO_CHANGES, Changes
 from ..prompt.events import Outcome
 
@@ -149,38 +148,6 @@ OnEvent = Callable[[ProgressEvent], object]
 
 Where synchronous code has a deadline, requests run in a worker thread and text comes from there; never two at once.
 """
-
-
-def one_at_a_time(on_event: OnEvent) -> OnEvent:
-    """The same listener, which is told of nothing while it is being told: sub-agents may work in several threads."""
-    lock = RLock()
-
-    def tell(event: ProgressEvent) -> None:
-        with lock:
-            on_event(event)
-
-    return tell
-
-
-class _Recorded(Protocol):
-    @property
-    def run_id(self) -> str: ...
-
-    @property
-    def step(self) -> int: ...
-
-
-def inside(name: str, on_event: OnEvent, recorder: _Recorded | None) -> OnEvent:
-    """What a sub-agent tells its events to: the listener of the run around it, who gets them with its name."""
-
-    def tell(event: ProgressEvent) -> None:
-        path = (name, *event.path)
-        if recorder is None:
-            on_event(replace(event, path=path))
-        else:
-            on_event(replace(event, path=path, run_id=recorder.run_id, step=recorder.step))
-
-    return tell
 
 
 def _plain(value: Any) -> Any:

@@ -20,9 +20,9 @@ from ...session.savepoints import log_alone
 from ...waiting import Waiting
 from ..call import ToolCall, ToolReply
 from ..contexts import CallContext
+from ..inside import redone_inside
 from ..ledger.effects import StoredResult, load_result, store_result
 from ..locks import locks_of
-from ..nesting import redone_inside
 from ..options import RunToRecord
 from ..transactions import Savepoint
 from ..truncation import TruncatedResults
