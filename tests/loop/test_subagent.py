@@ -675,3 +675,15 @@ def test_an_adapter_in_manual_mode_is_refused() -> None:
     world = World(agent("research", adapter=ScriptedAdapter(manual=True)))
     world.run(call("research", topic="t"), say("Done."))
     assert "manual mode" in world.session[ToolInvoked].all()[-1].rendered_output
+
+
+def test_an_evaluation_takes_a_number_of_turns() -> None:
+    """`max_turns=` stands before the adapter's own."""
+    world = World(NOTE)
+    turns = [call("note", text="a"), call("note", text="b"), say("Done.")]
+    with pytest.raises(PromptEvaluationError, match="within 2 turns"):
+        world.run(*turns, max_turns=2)
+    adapter = ScriptedAdapter(*turns, max_turns=2)
+    assert World(NOTE).run(adapter=adapter, max_turns=3).text == "Done."
+    with pytest.raises(ValueError, match="max_turns must be 1 or more"):
+        world.run(say("Done."), max_turns=0)

@@ -219,10 +219,11 @@ def main(how: str, mode: str) -> None:
         code = in_a_process(here, at, how, in_loop=mode == "async")
         told = len(told_to[-1].read_text().splitlines())
         with SqliteRunStore(here / "runs.db") as store:
+            interrupted = [info.run_id for info in store.interrupted()]
             turns = sum(step.kind == "turn" for info in store.infos() for step in store.steps(info.run_id))
         again = 0 if code == 0 else in_a_process(here, 0, how, in_loop=mode == "async")
         lines = told_to[-1].read_text().splitlines()
-        print(json.dumps([at, code, again, turns, lines[:told], lines[told:]]), flush=True)  # noqa: T201 - read by the test
+        print(json.dumps([at, code, again, turns, lines[:told], lines[told:], interrupted]), flush=True)  # noqa: T201 - read by the test
 
 
 if __name__ == "__main__":

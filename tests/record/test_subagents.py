@@ -14,6 +14,7 @@ from tests.record import delegating_program
 from tests.record.delegating_program import SCRIPTS, Model, World
 
 from weakincentives.runtime import SqliteRunStore
+from weakincentives.testing import replay
 
 
 @pytest.fixture
@@ -97,8 +98,9 @@ def test_a_run_whose_process_ended_at_any_write_goes_on(tmp_path: Path, how: str
     text, whole = json.loads((tmp_path / str(len(ends)) / "seen.txt").read_text())
     assert text == "done"
     outcomes: set[str] = set()
-    for at, _, again, turns, first, second in ends[:-1]:
+    for at, _, again, turns, first, second, interrupted in ends[:-1]:
         assert again == 0, (at, done.stderr)
+        assert interrupted in (["r"], []), at  # the runs inside it go on with it
         here = tmp_path / str(at)
         text, seen = json.loads((here / "seen.txt").read_text())
         assert text == "done"
@@ -124,3 +126,13 @@ def test_an_agent_in_a_shared_session_is_part_of_its_call(store: SqliteRunStore,
     with World(root, "shared") as world:
         world.run(store, "r", Model(SCRIPTS))
     assert [info.run_id for info in store.infos()] == ["r"]
+
+
+def test_a_replay_answers_sub_agents_from_the_record(store: SqliteRunStore, root: Path) -> None:
+    """What their models said is in runs of their own; the outer agent's tools run."""
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    with World(emptied(root)) as again:
+        result = replay(store.open("r"), (again.prompt, again.session))
+        result.assert_same()
+        assert again.did == ["o", "p"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -92,6 +92,11 @@ def subagent(
     return Tool[params, value](
         name=name, description=description, guidance=guidance, handler=agent, annotations=annotations
     )
+
+
+def is_subagent(tool: Tool[Any, Any]) -> bool:
+    """Whether `subagent` made it."""
+    return isinstance(tool.handler, _SubAgent)
 
 
 @final
@@ -266,4 +271,4 @@ def _refused(name: str, text: str) -> PromptValidationError:
     return PromptValidationError(f"subagent {name!r}: {text}.")
 
 
-__all__: Sequence[str] = ["subagent"]
+__all__ = ["is_subagent", "subagent"]
