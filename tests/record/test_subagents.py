@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,12 @@ import pytest
 from tests.record import delegating_program
 from tests.record.delegating_program import SCRIPTS, Model, World
 
-from weakincentives.runtime import SqliteRunStore
+from weakincentives import MainLoop, Session
+from weakincentives.adapters import ModelRequest, ModelTurn
+from weakincentives.errors import NotResumableError
+from weakincentives.prompt import Prompt
+from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.runtime.record.rows import NewRows, NewRun, RunStatus, Step
 from weakincentives.testing import replay
 
 
@@ -119,6 +126,72 @@ def test_a_run_whose_process_ended_at_any_write_goes_on(tmp_path: Path, how: str
             assert seen["events"] == whole["events"], at
         outcomes |= {event[4] for event in seen["events"]}
     assert outcomes == {"succeeded", "failed", "unknown"}
+
+
+def test_the_run_of_a_sub_agent_is_pruned_once_its_run_is_over(store: SqliteRunStore) -> None:
+    """Until then going on may need it, though it has ended; afterwards it goes, even if it never did."""
+    outer = store.take("r", NewRun("loop", "s"))
+    inside: dict[str, RunStatus | None] = {"r/done": "done", "r/running": None}
+    for name, status in inside.items():
+        inner = store.take(name, NewRun("agent", "s/1", parent="r"))
+        inner.append(NewRows([Step(seq=1, kind="begin")], status=status))
+        inner.release()
+    assert store.prune(timedelta(0)) == []
+    outer.append(NewRows([Step(seq=1, kind="begin")], status="done"))
+    outer.release()
+    assert {info.run_id for info in store.prune(timedelta(0))} == {"r", "r/done", "r/running"}
+
+
+def test_the_run_of_a_sub_agent_is_not_resumed_alone(store: SqliteRunStore, root: Path) -> None:
+    """The error names the run to resume."""
+
+    class Loop(MainLoop[str, Any]):
+        def prepare(self, request: str) -> tuple[Prompt[Any], Session]:
+            raise NotImplementedError
+
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    with pytest.raises(NotResumableError, match="resume 'r'"):
+        Loop(Model(SCRIPTS), config=MainLoopConfig(runs=store)).resume("r/outer1")
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_loop_goes_on_with_a_run_whose_sub_agent_was_interrupted(
+    store: SqliteRunStore, root: Path, in_loop: bool
+) -> None:
+    """`execute` with the same id: the sub-agent's own model is not asked again for what it said."""
+    worlds: list[World] = []
+
+    class Stopped(Model):
+        """Ctrl-C, as the second level is asked for the third time."""
+
+        def ask(self, request: ModelRequest) -> ModelTurn:
+            if self.asked[-1:] == ["secondz1"]:
+                raise KeyboardInterrupt
+            return super().ask(request)
+
+    class Loop(MainLoop[str, Any]):
+        def prepare(self, request: str) -> tuple[Prompt[Any], Session]:
+            worlds.append(World(root))
+            return worlds[-1].prompt, worlds[-1].session
+
+    def execute(model: Model) -> Any:
+        loop = Loop(model, config=MainLoopConfig(runs=store))
+        if in_loop:
+            return asyncio.run(loop.aexecute("go", run_id="r"))[0]
+        return loop.execute("go", run_id="r")[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(Stopped(SCRIPTS))
+    worlds[-1].fs.close()
+    assert [info.run_id for info in store.interrupted()] == ["r"]
+    assert {path.name for path in root.iterdir()} == {"o.txt"}
+    model = Model(SCRIPTS)
+    assert execute(model).text == "done"
+    worlds[-1].fs.close()
+    assert model.asked[0] == "secondz2"
+    assert worlds[-1].did.count("mail") == 1
+    assert (root / "c.txt").read_text() == "c\n" * 4
 
 
 def test_an_agent_in_a_shared_session_is_part_of_its_call(store: SqliteRunStore, root: Path) -> None:
