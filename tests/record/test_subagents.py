@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from weakincentives.adapters import ModelRequest, ModelTurn
 from weakincentives.errors import NotResumableError
 from weakincentives.prompt import Prompt
 from weakincentives.runtime import MainLoopConfig, SqliteRunStore
-from weakincentives.runtime.record.rows import NewRows, NewRun, RunStatus, Step
 from weakincentives.testing import replay
 
 
@@ -126,20 +124,6 @@ def test_a_run_whose_process_ended_at_any_write_goes_on(tmp_path: Path, how: str
             assert seen["events"] == whole["events"], at
         outcomes |= {event[4] for event in seen["events"]}
     assert outcomes == {"succeeded", "failed", "unknown"}
-
-
-def test_the_run_of_a_sub_agent_is_pruned_once_its_run_is_over(store: SqliteRunStore) -> None:
-    """Until then going on may need it, though it has ended; afterwards it goes, even if it never did."""
-    outer = store.take("r", NewRun("loop", "s"))
-    inside: dict[str, RunStatus | None] = {"r/done": "done", "r/running": None}
-    for name, status in inside.items():
-        inner = store.take(name, NewRun("agent", "s/1", parent="r"))
-        inner.append(NewRows([Step(seq=1, kind="begin")], status=status))
-        inner.release()
-    assert store.prune(timedelta(0)) == []
-    outer.append(NewRows([Step(seq=1, kind="begin")], status="done"))
-    outer.release()
-    assert {info.run_id for info in store.prune(timedelta(0))} == {"r", "r/done", "r/running"}
 
 
 def test_the_run_of_a_sub_agent_is_not_resumed_alone(store: SqliteRunStore, root: Path) -> None:
