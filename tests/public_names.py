@@ -60,7 +60,7 @@ HOMES: Mapping[str, str] = {
         "Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Finished History ModelMessage "
         "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Retrying RunStarted "
         "SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext ToolExecutor "
-        "ToolSpec TurnAdapter TurnStarted UserMessage history_of sse"
+        "ToolSpec TurnAdapter TurnStarted UserMessage history_of sse subagent"
     ),
     "contrib.tools": (
         "AstevalConfig AstevalSection DigestConfig HostMount Plan PlanStep PlanningConfig PlanningStrategy "

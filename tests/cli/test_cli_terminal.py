@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -20,9 +21,12 @@ from weakincentives.budget import TokenUsage
 from weakincentives.cli.commands.run import make_trace
 from weakincentives.cli.main import _run, main  # pyright: ignore[reportPrivateUsage]
 from weakincentives.cli.rich_trace import RichTrace
-from weakincentives.cli.trace import JsonTrace, PlainTrace, Trace
+from weakincentives.cli.trace import EventLines, JsonTrace, PlainTrace, Trace
 from weakincentives.filesystem import FileChanges
+from weakincentives.prompt import Prompt
 from weakincentives.prompt.changes import Changes
+from weakincentives.runtime import Session
+from weakincentives.testing import ScriptedAdapter, say
 
 pytestmark = pytest.mark.slow  # programs and containers
 
@@ -252,3 +256,59 @@ def test_an_error_that_no_command_expects_is_masked_and_made_visible(capsys: pyt
     said = capsys.readouterr().err
     assert "RuntimeError: \\u001b]52;" in said
     assert "hunter2" not in said
+
+
+INSIDE = ("research", "look up")
+WITHIN: list[Any] = [
+    TurnStarted(1),
+    TextDelta("let me ask"),
+    CallStarted("c", "research", '{"topic": "outer"}'),
+    TurnStarted(1, path=INSIDE[:1]),
+    TextDelta("inner ", path=INSIDE[:1]),
+    TextDelta("text", path=INSIDE[:1]),
+    CallStarted("c", "note", '{"text": "inner"}', path=INSIDE[:1]),
+    TextDelta("deep", path=INSIDE),
+    CallFinished("c", "note", "succeeded", "Noted.", kept=True, path=INSIDE[:1]),
+    CallFinished("c", "research", "succeeded", "Answered.", kept=True),
+    TextDelta("outer"),
+]
+
+
+@pytest.mark.parametrize("kind", [PlainTrace, RichTrace])
+def test_what_a_sub_agent_does_is_indented(kind: type[PlainTrace | RichTrace]) -> None:
+    """Below the call that it works in, each agent's text apart, each call with its own arguments."""
+    stream = io.StringIO()
+    trace = kind(stream)
+    for event in WITHIN:
+        trace.event(event)
+    trace.usage(TokenUsage(), 1, 0.0)
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+
+    def indent(text: str) -> int:
+        line = next(line for line in lines if text in line)
+        return len(line) - len(line.lstrip())
+
+    assert indent("research: turn 1") == 4
+    assert indent("inner text") == indent("let me ask") + 4
+    assert indent("deep") == indent("let me ask") + 8
+    assert indent("note") == indent("topic=outer") + 4
+    assert any("note" in line and "text=inner" in line for line in lines)
+    assert indent("tokens") == 0
+
+
+def test_the_lines_of_a_sub_agents_events_have_its_path() -> None:
+    """As JSON, too, text of two agents is never one line, and the last line is the run's own."""
+    stream, other = io.StringIO(), io.StringIO()
+    trace, lines = JsonTrace(stream), EventLines(other)
+    for event in WITHIN:
+        trace.event(event)
+        lines.event(event)
+    trace.usage(TokenUsage(), 1, 0.0)
+    lines.finished(ScriptedAdapter(say("outer")).evaluate(Prompt(name="p", sections=[]), Session()))
+    traced = [json.loads(line) for line in stream.getvalue().splitlines()]
+    said = [(one["text"], one.get("path")) for one in traced if one["kind"] == "text"]
+    assert said == [("let me ask", None), ("inner text", ["research"]), ("deep", list(INSIDE)), ("outer", None)]
+    told = [json.loads(line) for line in other.getvalue().splitlines()]
+    said = [(one["text"], one.get("path")) for one in told if one["event"] == "text_delta"]
+    assert said == [("let me ask", None), ("inner text", ["research"]), ("deep", list(INSIDE)), ("outer", None)]
+    assert (told[-1]["event"], told[-1].get("path")) == ("finished", None)

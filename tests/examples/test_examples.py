@@ -36,6 +36,16 @@ def test_transaction() -> None:
     assert "log:    ['succeeded', 'failed', 'invalid']" in out
 
 
+@pytest.mark.slow  # a program
+def test_delegate() -> None:
+    """The chapter of the writer that came to an end is there, the other one is gone, and the log has all calls."""
+    out = run("delegate.py")
+    assert "    read_file: OK\nresearch: 'research' answered:\n    write_file: Written:\n" in out
+    assert "came to no answer: The model did not finish within 3 turns." in out
+    assert "facts: [['Cats sleep.']]\nfiles: ['cats.md', 'notes.txt']\n" in out
+    assert out.endswith("log: edit.write_chapter failed, undid 3 calls\n")
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_every_example_is_tested(path: Path) -> None:
     """Each example has a test of its own in this folder."""

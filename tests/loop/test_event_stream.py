@@ -505,6 +505,7 @@ def test_the_names_of_events_and_fields_in_json_stay() -> None:
         CallStarted("c1", "order", "{}", **common),
         CallFinished("c1", "order", "succeeded", "Ordered.", 0.25, changes, True, **common),
         SectionsOpened(("faq",), **common),
+        TextDelta("of a sub-agent", **common, path=("research", "sub")),
         Finished(ScriptedAdapter(say("Done.")).evaluate(Prompt(name="p", sections=[]), Session()), **common),
     ]
     lines = "".join(event.to_json() + "\n" for event in events)

@@ -10,6 +10,7 @@ from ..errors import (
     NotResumableError,
     PromptEvaluationError,
     PromptRenderError,
+    PromptValidationError,
     RecordError,
     RollbackError,
     RunFormatError,
@@ -21,6 +22,7 @@ from ..loop.adapter import ProviderAdapter as ProviderAdapter
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
 from ..loop.response import OpenCall, PromptResponse, history_of
 from ..loop.stream import EventStream, Finished, StreamEvent, SyncEventStream, sse
+from ..loop.subagent import subagent
 from ..runtime.executor import ToolExecutionContext, ToolExecutor
 from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
 from ..runtime.progress import (
@@ -55,6 +57,7 @@ __all__ = [
     "PromptEvaluationError",
     "PromptRenderError",
     "PromptResponse",
+    "PromptValidationError",
     "ReasoningDelta",
     "RecordError",
     "RequestFailed",
@@ -78,4 +81,5 @@ __all__ = [
     "VisibilityExpansionRequired",
     "history_of",
     "sse",
+    "subagent",
 ]

@@ -20,10 +20,10 @@ from ..adapters import (
 from ..budget import TokenUsage
 from ..masking import writable
 from .output import shown, shown_line
-from .trace import CallView, CallViews, usage_text
+from .trace import CallView, CallViews, turn_of, usage_text
 
 try:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.padding import Padding
     from rich.panel import Panel
     from rich.status import Status
@@ -70,6 +70,7 @@ class RichTrace:
         self._status: Status | None = None
         self._views = CallViews()
         self._text: list[str] = []
+        self._path: tuple[str, ...] = ()
 
     def svg(self, title: str) -> str:
         """What was shown, as a picture."""
@@ -86,11 +87,14 @@ class RichTrace:
         """See `Trace`."""
         if isinstance(event, ReasoningDelta):  # the trace shows what is done and said
             return
-        if not isinstance(event, TextDelta):
+        if not isinstance(event, TextDelta) or event.path != self._path:
             self._said()
+        self._path = event.path
         match event:
             case TurnStarted(number):
-                self._console.print(Text(f"\nturn {number}", style="bold cyan"))
+                if not event.path:
+                    self._console.print()
+                self._print(self._words(f"{turn_of(event.path)}turn {number}", "bold cyan"), 0)
                 self._wait("asking the model")
             case TextDelta(text):
                 self._text.append(text)
@@ -150,20 +154,24 @@ class RichTrace:
         took = f"  {view.milliseconds:,.0f} ms" if self._timed and view.milliseconds >= 1 else ""
         noted = (self._clean(note), f"bold {style}" if view.tone != "ok" else "green")
         row.add_row(head, Text.assemble(noted, (took, "bright_black")))
-        self._console.print(Padding(row, (0, 0, 0, 2)))
+        self._print(row, 2)
         for line in view.body:
-            self._console.print(Padding(self._words(line.text, _STYLES[line.tone]), (0, 0, 0, 6)))
+            self._print(self._words(line.text, _STYLES[line.tone]), 6)
 
     def _said(self) -> None:
         text = "".join(self._text).strip()
         self._text.clear()
         if text:
             self._stop()
-            self._console.print(Padding(self._words(text, "italic"), (0, 0, 0, 2)))
+            self._print(self._words(text, "italic"), 2)
 
     def _note(self, text: str) -> None:
         self._stop()
-        self._console.print(Padding(self._words(text, _STYLES["note"]), (0, 0, 0, 2)))
+        self._print(self._words(text, _STYLES["note"]), 2)
+
+    def _print(self, what: RenderableType, indent: int) -> None:
+        """What a sub-agent does is indented below the call that it works in."""
+        self._console.print(Padding(what, (0, 0, 0, indent + 4 * len(self._path))))
 
     def _words(self, text: str, style: str = "") -> Text:
         """Text of any origin, as this terminal can show it."""

@@ -84,17 +84,17 @@ class CallViews:
     """Makes views of calls that are over: remembers what each was asked with."""
 
     def __init__(self) -> None:
-        self._arguments: dict[str, str] = {}
+        self._arguments: dict[tuple[tuple[str, ...], str], str] = {}
 
     def started(self, event: CallStarted) -> None:
         """Remember the arguments."""
-        self._arguments[event.call_id] = event.arguments
+        self._arguments[event.path, event.call_id] = event.arguments
 
     def finished(self, event: CallFinished) -> CallView:
         """The view of a call."""
         tone, verdict = _verdict(event)
         changed = what_changed(event.changes)
-        arguments = summary(self._arguments.pop(event.call_id, ""))
+        arguments = summary(self._arguments.pop((event.path, event.call_id), ""))
         body = tuple(_body(event, tone))
         return CallView(tone, verdict, shown_line(event.tool_name), arguments, event.duration * 1000, changed, body)
 
@@ -172,6 +172,11 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def turn_of(path: tuple[str, ...]) -> str:
+    """Whose turn begins: the sub-agent's name, or nothing."""
+    return f"{shown_line(path[-1])}: " if path else ""
+
+
 def usage_text(usage: TokenUsage, turns: int, seconds: float | None) -> str:
     """What a run took, in words."""
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out" if usage.total else "no tokens"
@@ -212,9 +217,10 @@ class PlainTrace:
     """ASCII lines, for pipes and for where `rich` is missing."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._put = Pipe(stream).put
+        self._pipe = Pipe(stream)
         self._views = CallViews()
         self._text: list[str] = []
+        self._path: tuple[str, ...] = ()
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
@@ -225,11 +231,12 @@ class PlainTrace:
         """See `Trace`."""
         if isinstance(event, ReasoningDelta):  # the trace shows what is done and said
             return
-        if not isinstance(event, TextDelta):
+        if not isinstance(event, TextDelta) or event.path != self._path:
             self._said()
+        self._path = event.path
         match event:
             case TurnStarted(number):
-                self._put(f"turn {number}")
+                self._put(f"{turn_of(event.path)}turn {number}")
             case TextDelta(text):
                 self._text.append(text)
             case CallStarted():
@@ -244,6 +251,7 @@ class PlainTrace:
     def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
         """See `Trace`."""
         self._said()
+        self._path = ()
         self._put(f"\n{usage_text(usage, turns, seconds)}")
 
     def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
@@ -257,6 +265,10 @@ class PlainTrace:
         self._put("")
         for line in lines:
             self._put(line)
+
+    def _put(self, text: str) -> None:
+        """A line; what a sub-agent does is indented below the call that it works in."""
+        self._pipe.put("    " * len(self._path) + text)
 
     def _call(self, view: CallView) -> None:
         changed = f"  [{'changed' if view.tone == 'ok' else 'undone'}: {view.changed}]" if view.changed else ""
@@ -303,12 +315,16 @@ class EventLines:
         self._pipe = Pipe(stream)
         self._held = HeldText()
         self._last: ProgressEvent | None = None
+        self._outer: ProgressEvent | None = None
 
     def event(self, event: ProgressEvent) -> None:
         """See `Trace`."""
-        if type(event) is not type(self._last):
+        last = self._last
+        if last is not None and (type(event) is not type(last) or event.path != last.path):
             self._say_rest()
         self._last = event
+        if not event.path:
+            self._outer = event
         if isinstance(event, TextDelta | ReasoningDelta):
             self._say(event, self._held.add(event.text))
         else:
@@ -317,7 +333,7 @@ class EventLines:
     def finished(self, response: PromptResponse[Any]) -> None:
         """The run has this answer."""
         self._say_rest()
-        last = self._last
+        last = self._outer
         if last is None:  # a run on record that had ended
             self._put(Finished(response, run_id=response.run_id, at=time()))
         else:
@@ -354,6 +370,7 @@ class JsonTrace:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._pipe = Pipe(stream)
         self._text = HeldText()
+        self._path: tuple[str, ...] = ()
 
     def heading(self, title: str, text: str) -> None:
         """See `Trace`."""
@@ -363,10 +380,12 @@ class JsonTrace:
         """See `Trace`."""
         if isinstance(event, ReasoningDelta):
             return
+        if event.path != self._path or not isinstance(event, TextDelta):
+            self._said(self._text.rest())
+            self._path = event.path
         if isinstance(event, TextDelta):
             self._said(self._text.add(event.text))
             return
-        self._said(self._text.rest())
         fields: dict[str, Any] = {name: getattr(event, name) for name in type(event).__match_args__}
         if isinstance(event, CallFinished):
             files = event.changes.files
@@ -379,6 +398,7 @@ class JsonTrace:
     def usage(self, usage: TokenUsage, turns: int, seconds: float) -> None:
         """See `Trace`."""
         self._said(self._text.rest())
+        self._path = ()
         self._put("usage", input=usage.input, output=usage.output, cached=usage.cached, turns=turns, seconds=seconds)
 
     def checks(self, title: str, checks: Iterable[tuple[str, bool]]) -> None:
@@ -396,7 +416,7 @@ class JsonTrace:
             self._put("text", text=text)
 
     def _put(self, kind: str, **fields: Any) -> None:
-        self._pipe.put_json({"kind": kind, **fields})
+        self._pipe.put_json({"kind": kind, **fields, **({"path": list(self._path)} if self._path else {})})
 
 
 _KINDS: dict[type[Any], str] = {

@@ -440,6 +440,38 @@ class ReadOnlyFilesystem(GuardedFilesystem):
         return self._fs.changes(since)
 
 
+@final
+class HeldFilesystem(ReadOnlyFilesystem):
+    """Files that a call holds for reading, as an agent inside it has them. They do not change, so no undo needs them.
+
+    It has a lock of its own: what the agent changes elsewhere is not part of a call that only reads.
+    """
+
+    __slots__ = ()
+
+    def snapshot(self) -> Any:
+        """Nothing."""
+
+    def savepoint(self, owner: Owner | None = None, *, for_all: bool = False) -> Any:
+        """Nothing."""
+        del owner, for_all
+
+    def restore(self, snapshot: Any, /) -> None:
+        """Nothing to do."""
+
+    def release(self, snapshot: Any, /) -> None:
+        """Nothing to do."""
+
+    def changes(self, since: Any, /) -> FileChanges:
+        """None."""
+        del since
+        return FileChanges()
+
+    def changes_before_restore(self, since: Any, /) -> FileChanges:
+        """None."""
+        return self.changes(since)
+
+
 def relative(path: str, base: str) -> str:
     """A canonical path at or below `base`, from there on."""
     if base == ROOT:

@@ -27,6 +27,7 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
+from ..runtime.inside import ids_around, one_at_a_time
 from ..runtime.messages import CallMessage, Message, ModelMessage, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, Retrying, TextDelta
@@ -108,7 +109,7 @@ class Evaluation(Generic[OutputT]):
         recorder = self._recorder
         if recorder is not None:
             steps = RecordedSteps(steps, state.executor, state.transcript, recorder, waiting, self._world)
-        state.events.on_event = on_event  # each step of manual mode brings its own
+        self._listen_with(on_event)  # each step of manual mode brings its own
         shield = current_shield()
         try:
             if not state.turns:
@@ -134,6 +135,10 @@ class Evaluation(Generic[OutputT]):
             raise
         await steps.close()
         return response
+
+    def _listen_with(self, on_event: OnEvent | None) -> None:
+        told = None if on_event is None else one_at_a_time(on_event)
+        self._state.events.on_event = self._state.executor.run.on_event = told
 
     async def _answered(self, steps: EvaluationSteps) -> PromptResponse[OutputT]:
         """Ask and run calls until there is an answer, or in manual mode until there are calls to run."""
@@ -178,7 +183,7 @@ class Evaluation(Generic[OutputT]):
         """Answer one message more. Whatever is raised, every call is answered, and the next message may be sent."""
         state = self._state
         steps = LiveSteps(self._adapter, state.executor, waiting)
-        state.events.on_event = options.on_event
+        self._listen_with(options.on_event)
         shield = current_shield()
         with self._interjecting:
             self._interjected = deque()
@@ -236,7 +241,7 @@ class Evaluation(Generic[OutputT]):
                 "so none of them was run. Raise max_calls_per_turn= of the adapter.",
                 "response",
             )
-        turn = self._ids.sound(turn, state.turns)
+        turn = self._ids.known(turn) if steps.was_served else self._ids.sound(turn, state.turns)
         state.transcript.add(
             ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
         )
@@ -371,6 +376,8 @@ class LiveSteps:
     timeout runs in a worker, so that it can be given up on.
     """
 
+    was_served = False
+
     def __init__(self, adapter: TurnAdapterProtocol, executor: ToolExecutor, waiting: Waiting) -> None:
         self._adapter = adapter
         self._executor = executor
@@ -443,6 +450,12 @@ class CallIds:
     def __init__(self, session: Session, history: Sequence[Message]) -> None:
         self._used = _ids_used(session)
         self._seen = {call.id for message in history if isinstance(message, ModelMessage) for call in message.calls}
+        self._seen |= ids_around()  # an agent inside a call: the outer log has its calls, too
+
+    def known(self, turn: ModelTurn) -> ModelTurn:
+        """A turn that is on record, with the ids that it was given then."""
+        self._seen.update(call.id for call in turn.calls)
+        return turn
 
     def sound(self, turn: ModelTurn, number: int) -> ModelTurn:
         """The turn with a proper id for every call, the same object when all were proper.

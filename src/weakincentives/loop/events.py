@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from time import time
 from typing import Any, final
 
@@ -27,7 +28,11 @@ from .request import OnText, StopReason
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
+value_of_call: ContextVar[Prompt[Any] | None] = ContextVar("weakincentives_value_of_call", default=None)
+"""A prompt whose answer is the value of the call around it, on the same session: it is routed once, with the call."""
+
+
+def publish(session: Session, event: PromptRendered | PromptExecuted, *, routes_output: bool = True) -> None:
     """Record the event, route a typed answer to the reducers of its type, tell the subscribers.
 
     What fails there is logged. It keeps neither the event from the log nor the evaluation from going on: the answer was
@@ -39,7 +44,7 @@ def publish(session: Session, event: PromptRendered | PromptExecuted) -> None:
     except ReducerError as error:
         log_crash(logger, f"A reducer failed on {type(event).__name__}", error, _log_extra(event))
         session[type(event)].append(event)  # pyright: ignore[reportArgumentType]
-    if isinstance(event, PromptExecuted) and event.output is not None:
+    if routes_output and isinstance(event, PromptExecuted) and event.output is not None:
         try:
             session.dispatch_value(event.output)
         except ReducerError as error:
@@ -57,7 +62,7 @@ class EvaluationEvents:
     """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
 
     __slots__ = (
-        "_broken", "_common", "_listening", "_recorder", "_run_id", "_session", "_started",
+        "_broken", "_common", "_is_value", "_listening", "_recorder", "_run_id", "_session", "_started",
         "on_event", "streamed", "turn",
     )  # fmt: skip
 
@@ -70,6 +75,7 @@ class EvaluationEvents:
         recorder: CallRecorder | None = None,
     ) -> None:
         self._session = session
+        self._is_value = value_of_call.get() is prompt
         self._recorder = recorder
         self._run_id = run_context.run_id if run_context is not None else None
         if recorder is not None:
@@ -139,8 +145,9 @@ class EvaluationEvents:
         """A call is over; what became of it is in the log."""
         if self.on_event is None:
             return
+        own = self._session.session_id
         for event in reversed(self._session[ToolInvoked].all()):
-            if event.call_id == call_id:
+            if event.call_id == call_id and event.session_id in (None, own):  # not one of an agent inside a call
                 name, outcome, kept = event.tool_name, event.outcome, event.success
                 self.tell(CallFinished, call_id, name, outcome, text, event.duration, event.changes, kept)
                 return
@@ -162,4 +169,5 @@ class EvaluationEvents:
             PromptExecuted(
                 text=text, output=output, stop_reason=stop_reason, usage=usage, duration=duration, **self._common
             ),
+            routes_output=not self._is_value,
         )

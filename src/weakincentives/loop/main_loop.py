@@ -462,6 +462,10 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         """Ready to go on with a run; `how` are fields of `RunRecord`."""
         if info is None:
             raise RecordError(f"There is no run {run_id!r} in this store.")
+        if info.is_inside:
+            raise NotResumableError(
+                f"The run {run_id!r} is a sub-agent's and goes on with the run around it: resume {info.parent!r}."
+            )
         asked = self._recorded_request(info) if request is None else request
         prepared = self._prepare(asked, resources, options, run_id)
         prepared.options["record"] = replace(self._record(asked, run_id), **how)

@@ -31,6 +31,11 @@ from .response import PromptResponse
 class EvaluationSteps(Protocol):
     """What an evaluation does that reaches outside. `LiveSteps` does it; `RecordedSteps` stands before that."""
 
+    @property
+    def was_served(self) -> bool:
+        """Whether the last turn was on record."""
+        ...
+
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """Ask the model."""
         ...
@@ -87,13 +92,13 @@ class RecordedSteps:
         self._rows = recorder.rows
         self._waiting = waiting
         self._world: World = world
-        self._was_served = False
+        self.was_served: bool = False
         self._kept: tuple[KeptFile, ...] = ()
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """The next turn on record; else the model is asked, unless the run has ended."""
         step = self._rows.next_turn()
-        self._was_served = step is not None
+        self.was_served = step is not None
         if step is not None:
             self._say_messages()
             prompt, system = self._rows.prompt, self._rows.system
@@ -127,7 +132,7 @@ class RecordedSteps:
 
     async def said(self, turn: ModelTurn) -> None:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
-        if not self._was_served:
+        if not self.was_served:
             names, transcript = [tool.name for tool in self._executor.tools], self._transcript
             sections = self._executor.rendered_prompt.sections
             await self._rows.write_prompt(transcript.prompt, transcript.system, names, sections, self._waiting)
@@ -135,7 +140,7 @@ class RecordedSteps:
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:
         """Redo the calls that are on record, then run the others."""
-        if not self._was_served:
+        if not self.was_served:
             return await self._live.execute(calls, on_call, on_reply)
         replies: list[ToolReply] = []
         expansion: VisibilityExpansionRequired | None = None
@@ -192,13 +197,14 @@ class RecordedSteps:
     async def enter(self) -> None:
         """Enter the resources, and bring them and the files to where the record ends.
 
-        Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards.
+        Of a run that is over, only files in memory, which were made anew: work goes on in a folder afterwards. One
+        inside a call that is run again begins where the call began.
         """
         await self._live.enter()
         await self._rows.restore_resources(self._waiting)
         self._rows.note_times()
         fs = self._executor.run.resources.get(Filesystem, None)
-        is_over = self._rows.is_over
+        is_over = self._rows.is_over and not self._rows.is_inside
         if not is_recordable(fs) or (is_over and not isinstance(behind_views(fs), InMemoryFilesystem)):
             return
         files = await self._waiting.call(lambda: self._rows.watch(fs))

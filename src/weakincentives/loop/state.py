@@ -22,6 +22,7 @@ from ..prompt.visibility import set_visibility
 from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
+from ..runtime.inside import one_at_a_time
 from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import SectionsOpened, TurnStarted
@@ -125,12 +126,12 @@ class EvaluationState(Generic[OutputT]):
         self.prompt = prompt
         self.session = session
         self.settings: AdapterSettings = adapter.settings
+        self.max_turns: int = options.max_turns or adapter.settings.max_turns
         self.limits: EvaluationLimits = EvaluationLimits(prompt.name, options)
         self.heartbeat: Heartbeat | None = options.heartbeat
         self.events: EvaluationEvents = EvaluationEvents(
             adapter.name, prompt, session, options.run_context, options.recorder
         )
-        self.events.on_event = options.on_event
         self.transcript: Transcript = Transcript(options.history.messages)
         self.usage: TokenUsage = _NO_TOKENS
         self.turns: int = 0
@@ -140,6 +141,8 @@ class EvaluationState(Generic[OutputT]):
         self.has_limits: bool = True
         self._left_open = frozenset(call.id for call in options.history.open_calls)
         self.executor: ToolExecutor = ToolExecutor(prompt=prompt, session=session, adapter=adapter, options=options)
+        if options.on_event is not None:
+            self.events.on_event = self.executor.run.on_event = one_at_a_time(options.on_event)
         self.rendered: RenderedPrompt[OutputT] = self.executor.rendered_prompt
 
     # The beginning.
@@ -208,7 +211,7 @@ class EvaluationState(Generic[OutputT]):
         if self.has_limits:
             if self.limits.any:
                 self.limits.check(self.prompt.name)
-            if self.turns >= self.settings.max_turns:
+            if self.turns >= self.max_turns:
                 raise self.too_many_turns()
         self.turns += 1
         self.events.turn = self.turns
@@ -220,8 +223,8 @@ class EvaluationState(Generic[OutputT]):
     def too_many_turns(self) -> PromptEvaluationError:
         """What to raise when the model goes on for too long."""
         return self.error(
-            f"The model did not finish within {self.settings.max_turns} turns. "
-            "Raise max_turns= of the adapter, or give it less to do.",
+            f"The model did not finish within {self.max_turns} turns. "
+            "Raise max_turns= of the adapter or of the evaluation, or give it less to do.",
             "response",
         )
 

@@ -132,7 +132,8 @@ class _Stream(ABC, Generic[OutputT]):
         with self._lock:
             last = self._waiting[-1] if self._waiting else None
             if isinstance(event, TextDelta | ReasoningDelta):
-                if last is not None and type(last) is type(event) and last.turn == event.turn:
+                where = event.turn, event.path
+                if last is not None and type(last) is type(event) and (last.turn, last.path) == where:
                     self._pieces.append(event.text)
                     return
                 self._join()
@@ -140,7 +141,8 @@ class _Stream(ABC, Generic[OutputT]):
             else:
                 self._join()
             self._waiting.append(event)
-            self._last = event
+            if not event.path:
+                self._last = event
         self._wake()
 
     def _join(self) -> None:

@@ -8,6 +8,7 @@ from ..errors import SchemaError
 from ..prompt.canonical import is_exact, serialised_hash
 from ..prompt.idempotency import IdempotencyConfig, params_hash
 from ..prompt.tool import Tool
+from ..session.savepoints import outermost
 from .ledger.effects import EffectId, LedgerEntry, storable_key
 from .ledger.leases import running_here
 from .ledger.protocol import is_same_tool
@@ -59,7 +60,7 @@ def _digest(params: Any, config: IdempotencyConfig) -> str:
 
 
 def _effect_id(key: str, config: IdempotencyConfig, run: Run) -> EffectId:
-    return EffectId(storable_key(key), run.session_id if config.scope == "session" else "")
+    return EffectId(storable_key(key), outermost(run.session).session_id if config.scope == "session" else "")
 
 
 class FormerKey(NamedTuple):

@@ -21,6 +21,7 @@ from ..errors import SessionBusyError
 from ..fence import Fence, Guard, Owner, current_owner, enter_owner, leave_owner
 from ..filesystem import Filesystem
 from ..filesystem.ownership import holder_name
+from ..filesystem.views import HeldFilesystem
 from ..interrupts import Lock
 from ..resources import ResourceContext
 from ..session import Session
@@ -194,7 +195,7 @@ def locks_of(session: Session, resources: ResourceContext | None) -> tuple[CallL
 
 def files_behind(part: Any) -> Any:
     """The filesystem that a view shows, or the participant itself: all views of one root share its lock."""
-    while is_filesystem(part.__class__):
+    while is_filesystem(part.__class__) and not isinstance(part, HeldFilesystem):
         behind = getattr(part, "_fs", None)
         if behind is None or not is_filesystem(behind.__class__):
             break

@@ -22,7 +22,7 @@ def link(event: ToolInvoked, savepoint: Savepoint | None) -> None:
         outer, inner, own = savepoint.outer(), savepoint.inner_calls, savepoint.event_id
     while outer is not None and not hasattr(outer, "call"):
         outer = outer.outer()
-    within = None if outer is None else _event_id_of(outer)
+    within = None if outer is None else event_id_of(outer)
     if within is not None or inner or own is not None:
         link_event(event, own, within, () if event.success else tuple(inner))
 
@@ -52,7 +52,7 @@ def calls_since(session: Session, snapshot: CompositeSnapshot) -> tuple[str, ...
     return tuple(event.event_id for event in calls if event.success and event.event_id not in undone)
 
 
-def _event_id_of(call: Savepoint) -> str:
+def event_id_of(call: Savepoint) -> str:
     """The id that the event of a call will have: calls inside it refer to it before it is made."""
     if call.event_id is None:
         call.event_id = new_event_id()

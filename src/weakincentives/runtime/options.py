@@ -70,6 +70,10 @@ class CallRecorder(Protocol):
         """Whether the end of that call is on record, also when `ended` was cancelled."""
         ...
 
+    def run_inside(self, call_id: str, name: str) -> RunToRecord | None:
+        """The run of an agent that works inside the call, on record beside this one; None when nothing is recorded."""
+        ...
+
 
 class RunToRecord(Protocol):
     """A run in a store, such as `store.run("ticket-4711")`."""
@@ -98,6 +102,7 @@ class RunKeywords(ExecutorKeywords, total=False):
     on_event: OnEvent | None
     history: History | Sequence[Message] | None
     record: RunToRecord | None
+    max_turns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +167,7 @@ class RunOptions(ExecutorOptions):
         history: an earlier conversation to continue. Calls that it left open are answered by `tool_results`, by the
             session's log or by the ledger; a call that none of them knows has an unknown outcome.
         record: where to record this run, such as `store.run("ticket-4711")`. What is on record is not done again.
+        max_turns: how often the model may be asked, instead of what the adapter says.
 
     >>> usual = RunOptions(deadline=timedelta(minutes=5), hide_errors=True)
     >>> RunOptions(deadline=timedelta(minutes=1)).over(usual).hide_errors
@@ -171,6 +177,12 @@ class RunOptions(ExecutorOptions):
     on_event: OnEvent | None = None
     history: History | Sequence[Message] | None = None
     record: RunToRecord | None = None
+    max_turns: int | None = None
+
+    def __post_init__(self) -> None:
+        ExecutorOptions.__post_init__(self)  # zero-argument super() fails in slotted dataclasses on Python 3.11
+        if self.max_turns is not None and self.max_turns < 1:
+            raise ValueError(f"max_turns must be 1 or more, got {self.max_turns}.")
 
     def over(self, other: RunOptions) -> RunOptions:
         """These options where they are set, the other's elsewhere."""
@@ -183,7 +195,7 @@ class RunOptions(ExecutorOptions):
 
     def started(self) -> StartedOptions:
         """What holds for a run that begins now."""
-        return self._started(on_event=self.on_event, history=History.of(self.history))
+        return self._started(on_event=self.on_event, history=History.of(self.history), max_turns=self.max_turns)
 
 
 @final
@@ -205,6 +217,7 @@ class StartedOptions:
     on_event: OnEvent | None = None
     history: History = History()  # noqa: RUF009 - immutable
     recorder: CallRecorder | None = None
+    max_turns: int | None = None
 
     def replace(self, **changes: Any) -> StartedOptions:
         """A copy with other values in these fields."""

@@ -23,19 +23,24 @@ class RunEvent:
     Attributes:
         run_id: which run; None where an evaluation was given no ids.
         step: the last step of the run's record when this happened; None for a run that is not on record.
-        turn: how often the model had been asked.
+        turn: how often the model had been asked; in a sub-agent, its own.
         at: seconds since the epoch.
+        path: the names of the sub-agents that it happened in, the outermost first; () for the run itself. Its `run_id`
+            and `step` are those of the run then, too.
     """
 
     run_id: str | None = field(default=None, compare=False, repr=False)
     step: int | None = field(default=None, compare=False, repr=False)
     turn: int = field(default=0, compare=False, repr=False)
     at: float = field(default=0.0, compare=False, repr=False)
+    path: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data; `event` is its name."""
         names = [each.name for each in fields(self)]
         names = names[_COMMON:] + names[:_COMMON]  # what it says, then where and when
+        if not self.path:
+            names.remove("path")
         return {"event": self.name(), **{name: _plain(getattr(self, name)) for name in names}}
 
     def to_json(self) -> str:

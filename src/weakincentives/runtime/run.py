@@ -29,6 +29,7 @@ from .ledger.memory import session_ledger
 from .ledger.protocol import Ledger
 from .locks import CallLock, locks_of
 from .options import CallRecorder, StartedOptions, counted_in, earliest
+from .progress import OnEvent
 from .transactions import Savepoint
 from .truncation import TruncatedResults
 
@@ -38,10 +39,10 @@ class Run:
     """What the calls of one evaluation share: tools, session, resources, limits. Safe to use from any thread."""
 
     __slots__ = (
-        "_ledger", "_parts", "_read_only", "adapter", "adapter_name", "budget_tracker", "clock", "deadline",
+        "_parts", "_read_only", "adapter", "adapter_name", "budget_tracker", "clock", "deadline",
         "dispatch_if_unsubscribed", "files_view", "has_eager_tools", "heartbeat", "hide_errors", "locks", "log_extra",
-        "memory", "monotonic", "prompt", "prompt_name", "record", "recorder", "rendered_prompt", "resources",
-        "run_context", "session", "session_id", "tell", "time", "tools", "truncated",
+        "memory", "monotonic", "on_event", "passed_ledger", "prompt", "prompt_name", "record", "recorder",
+        "rendered_prompt", "resources", "run_context", "session", "session_id", "tell", "time", "tools", "truncated",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,7 @@ class Run:
         self.log_extra: dict[str, str | int] = {} if options.run_context is None else options.run_context.log_extra()
         self.hide_errors: bool = options.hide_errors
         self.recorder: CallRecorder | None = options.recorder
+        self.on_event: OnEvent | None = None
         self.clock: Clock = session.clock
         self.session_id: str = session.session_id
         # Looked up once, because every call needs them.
@@ -83,7 +85,7 @@ class Run:
         self.adapter_name: str | None = None if adapter is None else getattr(adapter, "name", type(adapter).__name__)
         self.memory: CallMemory = CallMemory()
         self.truncated: TruncatedResults = TruncatedResults(self.tools)
-        self._ledger = options.effect_ledger
+        self.passed_ledger: Ledger | None = options.effect_ledger
         self._parts: tuple[Any, ...] | None = None
         self._read_only: dict[str, tuple[ReadOnlyGuard, Session]] = {}
         self.locks: tuple[CallLock, ...] = ()
@@ -123,9 +125,7 @@ class Run:
 
     def ledger(self) -> Ledger:
         """The ledger it was given, or one in memory that lives as long as the session."""
-        if self._ledger is None:
-            self._ledger = session_ledger(self.session)
-        return self._ledger
+        return session_ledger(self.session) if self.passed_ledger is None else self.passed_ledger
 
 
 def _dispatch_if_unsubscribed(dispatcher: Dispatcher) -> Callable[[object], DispatchResult | None]:

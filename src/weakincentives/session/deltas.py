@@ -102,17 +102,9 @@ def dump_notes(now: Snapshot, find: FindType) -> list[Any]:
     return _dump_noted(NO_NOTES, now.notes, find)
 
 
-def dump_logged(changes: Iterable[SliceChange], find: FindType, but: Collection[str] = ()) -> list[list[Any]]:
-    """The events that were added to these LOG slices, but for those with these ids.
-
-    What has no JSON form in them is marked.
-    """
-    return [
-        _dump_item(None, marked(event), find)
-        for change in changes
-        for event in change.after[len(change.before) :]
-        if event.event_id not in but
-    ]
+def dump_logged(events: Iterable[Any], find: FindType) -> list[list[Any]]:
+    """Events of LOG slices; what has no JSON form in them is marked."""
+    return [_dump_item(None, marked(event), find) for event in events]
 
 
 def load_logged(events: Iterable[Any], find: FindType) -> list[Any]:

@@ -8,7 +8,8 @@ functions and not methods of `Session`, because a tool's handle on the session m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ..fence import Owner
@@ -26,7 +27,7 @@ from .contents import (
     without_own,
 )
 from .events import SlicePolicy, SubscriptionLog
-from .session import Session
+from .session import Session, root_of
 from .snapshots import SliceChange, Snapshot
 from .state import SessionState
 from .vector import EMPTY, Vector
@@ -97,13 +98,62 @@ def unowned_recorder(session: Session) -> Callable[[object], None]:
     """`session.record` for the engine's own events: what reducers make of them belongs to no call."""
     core, guard = session._core, session._guard
     if guard is None:
-        return core.record_unowned
+        return core.record_unowned if root_of(session)._inside is None else partial(_record_outside_too, session)
 
     def record(event: object) -> None:
         with guard:
-            core.record_unowned(event)
+            if root_of(session)._inside is None:
+                core.record_unowned(event)
+            else:
+                _record_outside_too(session, event)
 
     return record
+
+
+# Agents that work inside a call, with a session of their own.
+
+
+def fork_inside(session: Session, kinds: Iterable[type[Any]], session_id: str | None = None) -> Session:
+    """A fork for an agent that works inside a call; what it records of these LOG types is in `session` too.
+
+    It is in the log alone there: the reducers of `session` do not run, and its STATE stays as it is. That holds after
+    the call is over as well: what a late handler did must be found. Subscribers are those of `session`.
+    """
+    outer = root_of(session)
+    fork = session.fork(outer.dispatcher, session_id=session_id)
+    fork._inside = outer, frozenset(kinds)
+    return fork
+
+
+def outermost(session: Session) -> Session:
+    """The session that a fork for an agent inside a call was made of, however often; else the session itself."""
+    session = root_of(session)
+    while session._inside is not None:
+        session, _ = session._inside
+    return session
+
+
+def log_alone(session: Session, event: object) -> None:
+    """Append an event to the log, here and where the calls of this session are in the log too; no reducer runs."""
+    session[type(event)].append(event)
+    _log_outside(session, event)
+
+
+def _record_outside_too(session: Session, event: object) -> None:
+    try:
+        session._core.record_unowned(event)
+    finally:  # where a reducer fails, the event is in the log all the same
+        _log_outside(session, event)
+
+
+def _log_outside(session: Session, event: object) -> None:
+    inside = root_of(session)._inside
+    while inside is not None:
+        outer, kinds = inside
+        if type(event) not in kinds:
+            return
+        outer[type(event)].append(event)
+        inside = outer._inside
 
 
 def _changes_of(core: SessionState, owner: Owner) -> tuple[SliceChange, ...]:

@@ -106,10 +106,11 @@ class Session:
     """
 
     # A handle: light, because each tool call gets one. All that is shared is in the core.
-    __slots__ = ("__weakref__", "_children", "_core", "_dispatcher", "_guard", "_owner", "_parent")
+    __slots__ = ("__weakref__", "_children", "_core", "_dispatcher", "_guard", "_inside", "_owner", "_parent")
 
     _core: SessionState
     _guard: Guard | None
+    _inside: tuple[Session, frozenset[type[Any]]] | None  # of a fork made by `fork_inside`
     _owner: Session | None
     _dispatcher: Dispatcher | None
 
@@ -132,6 +133,7 @@ class Session:
         self._dispatcher = dispatcher
         self._children: WeakValueDictionary[int, Session] = WeakValueDictionary()
         self._parent = parent
+        self._inside = None
         if parent is not None:
             parent._root._children[next(_numbers)] = self
 

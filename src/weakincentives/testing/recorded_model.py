@@ -20,6 +20,7 @@ from ..loop.adapter import AdapterKeywords, TurnAdapter
 from ..loop.recorded import turn_of
 from ..loop.request import ModelRequest, ModelTurn
 from ..loop.response import PromptResponse
+from ..loop.subagent import is_subagent
 from ..prompt.prompt import Prompt
 from ..prompt.tool import Tool
 from ..prompt.tool_context import ToolContext
@@ -395,7 +396,7 @@ class RecordedModel(TurnAdapter):
     def _in_place_of(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
         has_effects = tool.annotations.open_world or tool.idempotency is not None
         is_named = tool.name in self._run or "*" in self._run
-        if self._serve or (has_effects and not is_named):
+        if self._serve or is_subagent(tool) or (has_effects and not is_named):
             plain: dict[str, Any] = {"idempotency": None, "isolation": None, "timeout": None, "blocking": False}
             served = tool.replace(handler=self._answering(tool), **plain)
             return self._failing(served, tool)

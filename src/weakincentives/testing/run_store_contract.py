@@ -415,6 +415,27 @@ class RunStoreContract(ABC):
         store.close()
         other.close()
 
+    def test_a_run_inside_a_call_of_another_belongs_to_that(self) -> None:
+        """Going on with the other may need it, though it has ended; later it goes, even if it never did."""
+        store = self.make_store()
+        outer = store.take("r", _NEW)
+        for name in ("ended", "broken off"):
+            inner = store.take(name, _NEW._replace(parent="r"))
+            inner.append(NewRows([Step(seq=1, kind="begin")], status="done" if name == "ended" else None))
+            inner.release()
+        info = store.info("ended")
+        assert info is not None
+        assert (info.parent, info.is_inside) == ("r", True)
+        assert store.prune(timedelta(0)) == []
+        outer.release()
+        assert [info.run_id for info in store.interrupted()] == ["r"]
+        assert store.prune(timedelta(0)) == []
+        outer = store.take("r")
+        outer.append(NewRows([Step(seq=1, kind="begin")], status="done"))
+        outer.release()
+        assert {info.run_id for info in store.prune(timedelta(0))} == {"r", "ended", "broken off"}
+        store.close()
+
     def test_appends_during_pruning_keep_their_content(self) -> None:
         """Content that was there already, and that an append counts on, is not removed under it."""
         store, other = self.make_store(), self.make_store()

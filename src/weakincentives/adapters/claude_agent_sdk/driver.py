@@ -172,7 +172,7 @@ class ClaudeDriver(Generic[OutputT]):
                     raise
 
     def _options(self, processes: Processes) -> Any:
-        adapter, settings = self._adapter, self._settings
+        adapter = self._adapter
         hooks = NativeHooks(
             self._tracker,
             heard=self._write_turn_of,
@@ -194,7 +194,7 @@ class ClaudeDriver(Generic[OutputT]):
                 "allowed_tools": [f"{PREFIX}{tool.name}" for tool in self._served.tools()] + list(adapter.native_tools),
                 "mcp_servers": {SERVER: {"type": "sdk", "name": SERVER, "instance": self._served.server}},
                 "strict_mcp_config": True,
-                "max_turns": settings.max_turns,
+                "max_turns": self._state.max_turns,
                 "cwd": self._cwd,
                 "env": self._environment(processes),
                 "cli_path": processes.cli_path,

@@ -82,6 +82,9 @@ class DrivenRecord:
         """As `CallRecorder.has_recorded`."""
         return self._recorder.has_recorded(event)
 
+    def run_inside(self, call_id: str, name: str) -> None:
+        """As `CallRecorder.run_inside`: none, since this run cannot go on, so what is inside a call is part of it."""
+
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
         """As `CallRecorder.started`."""
         await self._recorder.started(call, tool, savepoint, waiting)

@@ -11,7 +11,7 @@ from typing import final
 from ...clock import SYSTEM_CLOCK, Clock
 from ...interrupts import Lock, WeakTable
 from ...session import Session
-from ...session.session import root_of
+from ...session.savepoints import outermost
 from .effects import EffectId, EffectState, LedgerEntry, StoredResult, ToolEffect, effective_ttl, storable_key
 from .protocol import (
     ABANDONED,
@@ -282,7 +282,7 @@ _ledgers: WeakTable[Session, EffectLedger] = WeakTable()
 
 def session_ledger(session: Session) -> EffectLedger:
     """The in-memory ledger that lives as long as the session; a warning is logged when it is made."""
-    owner = root_of(session)
+    owner = outermost(session)
     with _lock:
         ledger = _ledgers.get(owner)
         if ledger is None:

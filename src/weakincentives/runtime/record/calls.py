@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -16,14 +16,21 @@ from ...run_context import RunContext
 from ...session.deltas import type_finder
 from ...session.encoding import decode, encode
 from ...session.json_view import json_view
+from ...session.savepoints import log_alone
 from ...waiting import Waiting
 from ..call import ToolCall, ToolReply
 from ..contexts import CallContext
+from ..inside import redone_inside
 from ..ledger.effects import StoredResult, load_result, store_result
+from ..locks import locks_of
+from ..options import RunToRecord
 from ..transactions import Savepoint
 from ..truncation import TruncatedResults
 from .recorder import CallRow, Recorder
 from .rows import Step
+
+RunInside = Callable[[Recorder, str, str], RunToRecord]
+"""The run of an agent inside a call of this run, by the id of the call and the agent's name."""
 
 _OWN = type_finder(())
 
@@ -32,8 +39,9 @@ _OWN = type_finder(())
 class RunRecorder:
     """The engine's `CallRecorder`: rows of a run for its calls."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, inside: RunInside) -> None:
         self.rows: Recorder = recorder
+        self._inside = inside
         self._started: set[str] = set()
 
     @property
@@ -58,6 +66,10 @@ class RunRecorder:
     def has_recorded(self, event: ToolInvoked) -> bool:
         """As `CallRecorder.has_recorded`."""
         return self.rows.has_written(event.event_id)
+
+    def run_inside(self, call_id: str, name: str) -> RunToRecord | None:
+        """As `CallRecorder.run_inside`."""
+        return None if self.stopped else self._inside(self.rows, call_id, name)
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
         """Record a call that could leave the machine before its handler runs; the ledger does so for idempotent ones.
@@ -200,7 +212,8 @@ def redo(call: ToolCall, step: Step, params: Any, rows: Recorder, run: Any) -> T
     except (SessionFormatError, KeyError, TypeError, ValueError) as error:
         raise RunFormatError(f"Step {step.seq} of the record cannot be read: {error}.") from error
     for inner in inside:  # their reducers have run: what they made is part of what the call changed
-        run.session[type(inner)].append(inner)
+        log_alone(run.session, inner)
+    redone_inside(event, inside, locks_of(run.session, run.resources))
     if "full" in step.body:
         run.truncated.restore(call.id, rows.text(step.body["full"]))
     run.record(event)

@@ -87,7 +87,7 @@ class RunStore(Protocol):
         ...
 
     def interrupted(self) -> Sequence[RunInfo]:
-        """Runs that are not over and that no process has, the oldest first."""
+        """Runs that are not over and that no process has, the oldest first; without those inside a call of another."""
         ...
 
     def steps(
@@ -119,7 +119,7 @@ class RunStore(Protocol):
 
         Content that no other run refers to goes with them: forks keep what they share. With `interrupted`, runs whose
         process is gone are removed as well. A run that a process has is never removed, nor one that waits for a
-        decision. With `dry_run` nothing is.
+        decision. One inside a call of another is removed when that is over. With `dry_run` nothing is.
         """
         ...
 

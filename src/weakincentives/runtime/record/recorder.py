@@ -8,7 +8,7 @@ the next row that is served.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from ...budget import TokenUsage
@@ -93,6 +93,8 @@ class Recorder:
         self._shown = Session()
         self._blobs: dict[str, Content] = {}
         self._own: set[str] = set()
+        self._beside: list[Any] = []
+        self.types: frozenset[type[Any]] = frozenset()
         self._find: FindType = type_finder(())
         self._writable: FindType = self._find  # the classes that may be written
         self._frames: FrameWriter | None = None
@@ -114,7 +116,8 @@ class Recorder:
         """Begin the record of a session, or give the session what is on record; may wait for a disk or a server."""
         self._session = session
         tools = tuple(tools)
-        self._find = type_finder({*types_of(session), *_types_of_tools(tools), *self._types})
+        self.types = frozenset({*types_of(session), *_types_of_tools(tools), *self._types})
+        self._find = type_finder(self.types)
         steps = () if self.held.is_new else tuple(self.store.steps(self.held.info.run_id))
         wanted = self._not_resumable or ("" if self._resumable else _AS_ASKED)
         reason = not_resumable(steps[0]) if steps else wanted
@@ -150,7 +153,7 @@ class Recorder:
             check_tools(steps, tools, self._accept_changed)
         self._served = list(steps[:0:-1])
         self._seq = begin.seq
-        self._show(begin, skip=())
+        self._show(begin, skip=self._not_begun_with)
 
     def watch(self, fs: Any) -> FileRecorder:
         """Record the changes of these files; may wait as `open` does. It makes what calls see of them.
@@ -243,6 +246,16 @@ class Recorder:
         return self.end
 
     @property
+    def is_inside(self) -> bool:
+        """Whether it happens inside a call of another run: what it did to files is undone when that is interrupted."""
+        return self.held.info.is_inside
+
+    @property
+    def _not_begun_with(self) -> Collection[type[Any]]:
+        """What the beginning does not hold: the events of the run around this one are on record there."""
+        return REBUILT if self.is_inside else ()
+
+    @property
     def is_over(self) -> bool:
         """Whether it had ended when it was taken; then there is nothing to be done or written."""
         return self._is_over
@@ -310,7 +323,7 @@ class Recorder:
     def attempt(self) -> int:
         """Which attempt at the run this is, from 1 on: the token counts the processes that took it, and a fork."""
         info = self.held.info
-        return max(info.token - (info.parent is not None), 1)
+        return max(info.token - (info.forked_at is not None), 1)
 
     @property
     def step(self) -> int:
@@ -465,7 +478,7 @@ class Recorder:
         **columns: Any,
     ) -> None:
         if has_state or self._since is None:
-            state, _, now = self._changes(kind == "begin")
+            state, _, now = self._changes(self._not_begun_with if kind == "begin" else REBUILT)
         else:
             state, now = {}, self._since
         state, large = self._large.write(state)
@@ -474,10 +487,11 @@ class Recorder:
         self._add(NewRows([step], steps, self._blobs, status), now, large)
 
     def _append(self, row: CallRow) -> None:
-        state, rebuilt, now = self._changes(False)
+        state, rebuilt, now = self._changes(REBUILT)
         state, large = self._large.write(state)
-        inside = dump_logged(rebuilt, self._writable, self._own)
         event, seq = row.event, self._seq + 1
+        own, others = self._inside(event, rebuilt)
+        inside = dump_logged(own, self._writable)
         if inside:
             row.body["inside"] = inside
         times = None if self._clock is None else self._clock.taken(event.call_id or "")
@@ -491,6 +505,7 @@ class Recorder:
         blobs = {**self._blobs, **row.blobs} if row.blobs else self._blobs
         self._add(NewRows([step], files, blobs), now, large)
         self._own.add(event.event_id)
+        self._beside = others
 
     def _with_state(self, body: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
         resources = () if self.resources is None else self.resources.take()
@@ -498,9 +513,24 @@ class Recorder:
             body = {**body, "resources": resources}
         return {**body, "state": state} if state else body
 
-    def _changes(self, everything: bool) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
+    def _inside(self, event: ToolInvoked, rebuilt: Iterable[SliceChange]) -> tuple[list[Any], list[Any]]:
+        """The engine's own events that belong to a call's row, and those of calls that run beside it and go on."""
+        added = [each for change in rebuilt for each in change.after[len(change.before) :]]
+        found = [*self._beside, *(each for each in added if each.event_id not in self._own)]
+        around = {each.event_id: getattr(each, "within", None) for each in found}
+        own: list[Any] = []
+        others: list[Any] = []
+        for each in found:
+            top = each.event_id
+            while top in around and around[top] is not None:
+                top = around[top]
+            is_own = top in around or top == event.event_id or top in self._own
+            (own if is_own else others).append(each)
+        return own, others
+
+    def _changes(self, skip: Collection[type[Any]]) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
         try:
-            return dump_delta(self._session, self._since, self._writable, skip=() if everything else REBUILT)
+            return dump_delta(self._session, self._since, self._writable, skip=skip)
         except SessionFormatError as error:
             raise RunFormatError(
                 f"The run cannot be recorded: {error}. Hold plain data in it: a dataclass of JSON-like fields; or name "
@@ -550,7 +580,12 @@ def refusal(run_id: str, reason: str) -> NotResumableError:
 
 
 def _types_of_tools(tools: Iterable[Tool[Any, Any]]) -> set[type[Any]]:
-    return {cls for tool in tools for cls in (tool.params_type, tool.result_type) if isinstance(cls, type)}
+    return {
+        cls
+        for tool in tools
+        for cls in (tool.params_type, tool.result_type, *getattr(tool.handler, "record_types", ()))
+        if isinstance(cls, type)
+    }
 
 
 __all__ = ["REBUILT", "CallRow", "Recorder", "refusal"]

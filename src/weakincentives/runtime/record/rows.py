@@ -80,6 +80,7 @@ class NewRun(NamedTuple):
         loop: the class of the loop, or the name of the prompt.
         request: the request as JSON; None when it could not be recorded.
         request_digest: tells requests apart; empty when there is none.
+        parent: the run that this one was forked from, or, without `forked_at`, in a call of which it happened.
         lineage: the run that this one is, or was forked from: session-scoped effects belong to it.
     """
 
@@ -113,6 +114,11 @@ class RunInfo:
     request_digest: str = ""
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     alive: bool = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it is what an agent did inside a call of its `parent`: that goes on with it."""
+        return self.parent is not None and self.forked_at is None
 
     @property
     def interrupted(self) -> bool:

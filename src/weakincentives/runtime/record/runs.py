@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from ...errors import RunConflictError
@@ -17,6 +17,9 @@ from .recorder import Recorder, refusal
 from .resources import ResourceRecorder
 from .rows import NewRun, digest_of
 from .rows import not_resumable as recorded_reason
+
+_MAX_INSIDE = 160
+"""Characters of the id of a run inside a call. A longer one is its hash, so that a store takes it at any depth."""
 
 
 @final
@@ -37,6 +40,7 @@ class RunRecord:
         resumable: False for a run that is to be looked at and not gone on with. Values that could not be read back are
             then recorded as their JSON view instead of being refused. Of a run that is there already, its record says.
         files: which files are kept with their content; see `FilesToKeep`.
+        parent: the run in a call of which this one happens, as a sub-agent's does.
     """
 
     store: RunStore
@@ -51,6 +55,7 @@ class RunRecord:
     accept_changed: tuple[str, ...] = ()
     resumable: bool = True
     files: FilesToKeep = "changed"
+    parent: str | None = None
 
     def __post_init__(self) -> None:
         checked_files("files", self.files)
@@ -71,7 +76,7 @@ class RunRecord:
         a one, as for one that was recorded with `resumable=False`. `RunBusyError` while another process has it,
         `RunConflictError` when it belongs to another request, `RunFormatError` when its record cannot be read.
         """
-        new = NewRun(self.loop or prompt_name, session.session_id, self.request, self.request_digest)
+        new = NewRun(self.loop or prompt_name, session.session_id, self.request, self.request_digest, self.parent)
         if self.retry:
             self._check_retry(not_resumable)
         held = self.store.take(self.run_id, new, retry=self.retry)
@@ -86,7 +91,17 @@ class RunRecord:
         except BaseException:
             held.release()
             raise
-        return RunRecorder(recorder)
+        return RunRecorder(recorder, self._inside)
+
+    def _inside(self, rows: Recorder, call_id: str, name: str) -> RunRecord:
+        """It is found again by the call's id when this run goes on."""
+        run_id = f"{self.run_id}/{call_id}"
+        if len(run_id) > _MAX_INSIDE:
+            run_id = digest_of(run_id.encode("utf-8", "surrogatepass"))
+        return replace(
+            self, run_id=run_id, parent=self.run_id, loop=name, types=tuple(rows.types), request=None,
+            request_digest="", retry=False,
+        )  # fmt: skip
 
     def _check_retry(self, reason: str) -> None:
         """Refuse before the run is taken: a failed run that is taken for another attempt counts as running."""

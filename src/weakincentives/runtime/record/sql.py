@@ -246,9 +246,7 @@ class SqlRunStore(ABC):
         seconds = older_than.total_seconds()
         rows = self._read(lambda transaction: transaction.rows(statement, seconds=seconds))
         found = [
-            (info, number)
-            for info, number in map(self._seen, rows)
-            if info.status in OVER or (interrupted and info.interrupted)
+            (info, number) for info, number in map(self._seen, rows) if self._is_past(info, interrupted=interrupted)
         ]
         if dry_run:
             return [info for info, _ in found]
@@ -256,6 +254,13 @@ class SqlRunStore(ABC):
         self._remove_unused()
         self._write(self._remove_files)
         return removed
+
+    def _is_past(self, info: RunInfo, *, interrupted: bool) -> bool:
+        """Whether no process can go on with it. A run inside a call may be needed until the run around it is over."""
+        around = self.info(info.parent) if info.is_inside and info.parent is not None else None
+        if around is not None:
+            return not info.alive and self._is_past(around, interrupted=interrupted)
+        return info.status in OVER or (interrupted and info.interrupted)
 
     def _remove(self, run_id: str, number: int) -> bool:
         try:
@@ -335,7 +340,7 @@ class SqlRunStore(ABC):
 
     def interrupted(self) -> Sequence[RunInfo]:
         """As `RunStore.interrupted`."""
-        return [info for info in self._infos("number", "running", None) if info.interrupted]
+        return [info for info in self._infos("number", "running", None) if info.interrupted and not info.is_inside]
 
     def steps(
         self,

@@ -1,0 +1,195 @@
+"""Sub-agents of a run on record: each call of one is a run of its own, which goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.record import delegating_program
+from tests.record.delegating_program import SCRIPTS, Model, World
+
+from weakincentives import MainLoop, Session
+from weakincentives.adapters import ModelRequest, ModelTurn
+from weakincentives.errors import NotResumableError
+from weakincentives.prompt import Prompt
+from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.testing import replay
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with SqliteRunStore(tmp_path / "runs.db") as made:
+        yield made
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "root"
+    made.mkdir()
+    return made
+
+
+def emptied(root: Path) -> Path:
+    for path in root.iterdir():
+        path.unlink()
+    return root
+
+
+@pytest.mark.parametrize("session", ["fork", "shared"])
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_run_with_sub_agents_goes_on_from_every_step(
+    store: SqliteRunStore, root: Path, in_loop: bool, session: str
+) -> None:
+    """Served calls of sub-agents leave the same log, state and files; the others are made."""
+    with World(root, session) as world:
+        response = world.run(store, "whole", Model(SCRIPTS), in_loop=in_loop)
+        whole = world.seen()
+    assert response.text == "done"
+    assert [event[4] for event in whole["events"]].count("failed") == 2
+    steps = list(store.steps("whole"))
+    for step in steps:
+        run_id = store.fork("whole", at=step.seq)
+        with World(emptied(root), session) as again:
+            model = Model(SCRIPTS)
+            continued = again.run(store, run_id, model, in_loop=in_loop)
+            if step.kind == "started":
+                continue
+            assert continued.text == response.text, step
+            assert again.seen() == whole, step
+            assert continued.history == response.history, step
+            turns = sum(seen.kind == "turn" and seen.seq <= step.seq for seen in steps)
+            assert [asked for asked in model.asked if asked.startswith("outer")] == [
+                f"outer{n}" for n in range(turns, 5)
+            ]
+
+
+def test_the_runs_of_sub_agents_are_on_record_below_their_run(store: SqliteRunStore, root: Path) -> None:
+    """Each can be looked at; a program that goes on with what was interrupted does not see them."""
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    infos = {info.run_id: info for info in store.infos()}
+    assert set(infos) == {"r", "r/outer1", "r/outer1/firstx1", "r/outer3", "r/outer3/firsty1"}
+    assert (infos["r/outer1"].parent, infos["r/outer1"].loop, infos["r/outer1"].status) == ("r", "first", "done")
+    assert not infos["r"].is_inside
+    run = store.open("r/outer1/firstx1")
+    assert [step.tool for step in run.steps() if step.kind == "call"] == ["note", "mail", "note"]
+    assert run.files_at(run.steps()[-1].seq).read("c.txt") == "c\nc\n"
+
+
+def questions(told: list[str]) -> list[str]:
+    """What the model was asked."""
+    return [one for one in told if one.startswith("asked")]
+
+
+@pytest.mark.slow  # starts processes
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_run_whose_process_ended_at_any_write_goes_on(tmp_path: Path, how: str, mode: str) -> None:
+    """No turn on record is asked again, no mail is sent twice, and state, files and log are as ever."""
+    done = subprocess.run(
+        [sys.executable, delegating_program.__file__, how, mode], cwd=tmp_path, capture_output=True, text=True,
+        check=False, env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "xdg")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [end[1] for end in ends] == [9] * (len(ends) - 1) + [0]
+    assert len(ends) > 50
+    text, whole = json.loads((tmp_path / str(len(ends)) / "seen.txt").read_text())
+    assert text == "done"
+    outcomes: set[str] = set()
+    for at, _, again, turns, first, second, interrupted in ends[:-1]:
+        assert again == 0, (at, done.stderr)
+        assert interrupted in (["r"], []), at  # the runs inside it go on with it
+        here = tmp_path / str(at)
+        text, seen = json.loads((here / "seen.txt").read_text())
+        assert text == "done"
+        assert json.loads((here / "problems.txt").read_text()) == []
+        asked = questions(first)
+        lost = asked[turns:]  # what was asked, and whose answer is not on record
+        assert len(lost) <= 1
+        assert sorted([*asked, *questions(second)]) == sorted([*questions(ends[-1][4]), *lost]), at
+        unknown = [event for event in seen["events"] if event[4] == "unknown"]
+        assert all(event[3] == "mail" for event in unknown)
+        sent = [*first, *second].count("mailed")
+        assert 2 - len(unknown) <= sent <= 2, at
+        assert seen["files"] == whole["files"], at
+        assert (seen["notes"], seen["reports"]) == (whole["notes"], whole["reports"]), at
+        if not unknown:
+            assert seen["events"] == whole["events"], at
+        outcomes |= {event[4] for event in seen["events"]}
+    assert outcomes == {"succeeded", "failed", "unknown"}
+
+
+def test_the_run_of_a_sub_agent_is_not_resumed_alone(store: SqliteRunStore, root: Path) -> None:
+    """The error names the run to resume."""
+
+    class Loop(MainLoop[str, Any]):
+        def prepare(self, request: str) -> tuple[Prompt[Any], Session]:
+            raise NotImplementedError
+
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    with pytest.raises(NotResumableError, match="resume 'r'"):
+        Loop(Model(SCRIPTS), config=MainLoopConfig(runs=store)).resume("r/outer1")
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_loop_goes_on_with_a_run_whose_sub_agent_was_interrupted(
+    store: SqliteRunStore, root: Path, in_loop: bool
+) -> None:
+    """`execute` with the same id: the sub-agent's own model is not asked again for what it said."""
+    worlds: list[World] = []
+
+    class Stopped(Model):
+        """Ctrl-C, as the second level is asked for the third time."""
+
+        def ask(self, request: ModelRequest) -> ModelTurn:
+            if self.asked[-1:] == ["secondz1"]:
+                raise KeyboardInterrupt
+            return super().ask(request)
+
+    class Loop(MainLoop[str, Any]):
+        def prepare(self, request: str) -> tuple[Prompt[Any], Session]:
+            worlds.append(World(root))
+            return worlds[-1].prompt, worlds[-1].session
+
+    def execute(model: Model) -> Any:
+        loop = Loop(model, config=MainLoopConfig(runs=store))
+        if in_loop:
+            return asyncio.run(loop.aexecute("go", run_id="r"))[0]
+        return loop.execute("go", run_id="r")[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(Stopped(SCRIPTS))
+    worlds[-1].fs.close()
+    assert [info.run_id for info in store.interrupted()] == ["r"]
+    assert {path.name for path in root.iterdir()} == {"o.txt"}
+    model = Model(SCRIPTS)
+    assert execute(model).text == "done"
+    worlds[-1].fs.close()
+    assert model.asked[0] == "secondz2"
+    assert worlds[-1].did.count("mail") == 1
+    assert (root / "c.txt").read_text() == "c\n" * 4
+
+
+def test_an_agent_in_a_shared_session_is_part_of_its_call(store: SqliteRunStore, root: Path) -> None:
+    """It has no run of its own."""
+    with World(root, "shared") as world:
+        world.run(store, "r", Model(SCRIPTS))
+    assert [info.run_id for info in store.infos()] == ["r"]
+
+
+def test_a_replay_answers_sub_agents_from_the_record(store: SqliteRunStore, root: Path) -> None:
+    """What their models said is in runs of their own; the outer agent's tools run."""
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    with World(emptied(root)) as again:
+        result = replay(store.open("r"), (again.prompt, again.session))
+        result.assert_same()
+        assert again.did == ["o", "p"]
