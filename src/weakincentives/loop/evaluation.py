@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 from ..errors import VisibilityExpansionRequired, WinkError
@@ -441,14 +440,14 @@ class CallIds:
 
     An id belongs to one call of the session, so that its event is the only one with it and a call that was answered is
     never run again. Local models and scripts number their calls anew in every turn or conversation; a call under an id
-    that is in the log, in the conversation so far, or in use by another evaluation of the session, an agent inside a
-    call say, therefore gets another one before anything sees it.
+    that is in the log, or in the conversation so far, therefore gets another one before anything sees it.
     """
 
-    __slots__ = ("_seen", "_used")
+    __slots__ = ("_earlier", "_seen", "_session")
 
     def __init__(self, session: Session, history: Sequence[Message]) -> None:
-        self._used = _ids_used(session)
+        self._session = session
+        self._earlier = _ids_in_log(session)
         self._seen = {call.id for message in history if isinstance(message, ModelMessage) for call in message.calls}
         self._seen |= ids_around()  # an agent inside a call: the outer log has its calls, too
 
@@ -466,20 +465,19 @@ class CallIds:
         calls = turn.calls
         if not calls:
             return turn
+        self._earlier = _ids_in_log(self._session)  # with those of agents inside the calls of the turn before
+        if len(calls) == 1 and (made := self._mended(calls[0], number)) is calls[0]:  # most turns are like this
+            self._seen.add(made.id)
+            return turn
         kept: list[CallMessage] = []
         renamed: dict[str, str] = {}
-        if len(calls) == 1:  # most turns are like this
-            (call,) = calls
-            made = self._mended(call, number)
-            if made is call:
-                return turn
-            return turn._replace(calls=(made,), native=_with_ids(turn.native, {call.id: made.id}) if call.id else ())
         for at, call in enumerate(calls):
             if call.id in renamed and call in calls[:at] and call.id:
                 continue
             made = self._mended(call, number)
             renamed[call.id] = made.id
             kept.append(made)
+            self._seen.add(made.id)
         mended = tuple(kept)
         if mended == calls:
             return turn
@@ -488,24 +486,20 @@ class CallIds:
 
     def _mended(self, call: CallMessage, number: int) -> CallMessage:
         call_id, name = call.id, call.name
-        if call_id and len(call_id) <= MAX_ID_CHARS and len(name) <= _MAX_NAME_CHARS and self._take(call_id):
+        if call_id and len(call_id) <= MAX_ID_CHARS and len(name) <= _MAX_NAME_CHARS and not self._is_used(call_id):
             return call
-        is_fit = bool(call_id) and len(call_id) <= MAX_ID_CHARS
-        if not is_fit:
+        if not call_id or len(call_id) > MAX_ID_CHARS:
             call_id = f"call_{number}"
-        if not is_fit or not self._take(call_id):
+        if self._is_used(call_id) or call_id != call.id:
             call_id = self._free(call_id[:_MAX_STEM_CHARS])
         return CallMessage(call_id, name[:_MAX_NAME_CHARS], call.arguments)
 
-    def _take(self, call_id: str) -> bool:
-        """Whether no other call has the id; from now on it belongs to this one."""
-        number = next(_numbers)
-        # One step, so that of two threads with one id only one is first.
-        return call_id not in self._seen and self._used.setdefault(call_id, number) == number
+    def _is_used(self, call_id: str) -> bool:
+        return call_id in self._seen or call_id in self._earlier
 
     def _free(self, stem: str) -> str:
-        number = len(self._seen) + len(self._used) + 1
-        while not self._take(f"{stem}_{number}"):
+        number = len(self._seen) + len(self._earlier) + 1
+        while self._is_used(f"{stem}_{number}"):
             number += 1
         return f"{stem}_{number}"
 
@@ -527,24 +521,23 @@ def _with_ids(native: Any, renamed: Mapping[str, str]) -> Any:
 
 _ID_KEYS = ("id", "call_id")
 _lock = Lock()
-_indexes: WeakTable[Session, CallCounts[dict[str, int]]] = WeakTable()
-_numbers = count()
+_indexes: WeakTable[Session, CallCounts[set[str]]] = WeakTable()
 
 
-def _ids_used(session: Session) -> dict[str, int]:
-    """The ids of all calls in the session's log and of its evaluations under way, which add theirs."""
+def _ids_in_log(session: Session) -> set[str]:
+    """The ids of all calls in the session's log, worked out once for each of them. Not to be changed."""
     owner = root_of(session)
     with _lock:
         index = _indexes.get(owner)
         if index is None:
-            index = CallCounts(dict[str, int], _add)
+            index = CallCounts(set[str], _add)
             _indexes.put(owner, index)
     return index.ask(session, lambda ids: ids)
 
 
-def _add(ids: dict[str, int], event: ToolInvoked) -> None:
+def _add(ids: set[str], event: ToolInvoked) -> None:
     if event.call_id is not None:
-        ids.setdefault(event.call_id, -1)
+        ids.add(event.call_id)
 
 
 __all__ = ["TurnAdapterProtocol", "Evaluation"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -260,11 +261,20 @@ def _dump_slice(cls: type[Any], policy: SlicePolicy, items: Vector[Any]) -> dict
     }
 
 
+def _expected_shape(cls: type[Any], saved: Shape) -> Shape:
+    """The shape of the class; of one of ours, without the fields that came since: they have their defaults."""
+    now = shape_of(cls)
+    if not cls.__module__.startswith(_PACKAGE) or not is_dataclass(cls):
+        return now
+    optional = {each.name for each in fields(cls) if each.default is not MISSING or each.default_factory is not MISSING}
+    return {name: words for name, words in now.items() if name in saved or name not in optional}
+
+
 def _load_slice(
     entry: dict[str, Any], find: Callable[[str], type[Any]], accepted: frozenset[type[Any]]
 ) -> tuple[type[Any], SlicePolicy, Vector[Any]]:
     cls = find(entry["type"])
-    changes = shape_changes(entry["shape"], shape_of(cls))
+    changes = shape_changes(entry["shape"], _expected_shape(cls, entry["shape"]))
     if changes and cls not in accepted:
         raise SessionFormatError(
             f"{type_name(cls)} has changed since the session was saved: {changes}. "
