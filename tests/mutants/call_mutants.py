@@ -111,7 +111,7 @@ MUTANTS = [
     Mutant(
         "a plain handler blocks the event loop",
         "runtime/invoke.py",
-        "if tool.blocking and waiting.in_loop:",
+        "if waiting.in_loop and tool.blocking and not tool.is_async:",
         "if False:",
         _LOOPS,
     ),
@@ -209,7 +209,7 @@ MUTANTS = [
     Mutant(
         "an event does not name the call around it",
         "runtime/nesting.py",
-        "within = None if outer is None else _event_id_of(outer)",
+        "within = None if outer is None else event_id_of(outer)",
         "within = None",
         _FOLDS,
     ),

@@ -64,8 +64,8 @@ MUTANTS = [
     Mutant(
         "a ledger reads its values by their aliases",
         "runtime/ledger/effects.py",
-        "adapter_of(declared).validate_json(text, by_name=True, by_alias=False)",
-        "adapter_of(declared).validate_json(text)",
+        "adapter_of(declared).validator.validate_json(text, by_name=True, by_alias=False)",
+        "adapter_of(declared).validator.validate_json(text)",
         _ALIASES,
     ),
     Mutant(

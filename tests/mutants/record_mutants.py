@@ -162,7 +162,7 @@ MUTANTS = [
     Mutant(
         "what changed between calls is not on record",
         "runtime/record/recorder.py",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=_with_state(body, state), **columns)",
+        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)",
         "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=body, **columns)",
         (*_FORKS, *_EDGES),
     ),
@@ -358,8 +358,8 @@ MUTANTS = [
     Mutant(
         "a replay runs tools whose effects leave the machine",
         "testing/recorded_model.py",
-        "if self._serve or (has_effects and not is_named):",
-        "if self._serve:",
+        "if self._serve or is_subagent(tool) or (has_effects and not is_named):",
+        "if self._serve or is_subagent(tool):",
         _REPLAY,
     ),
     Mutant(

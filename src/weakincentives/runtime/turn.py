@@ -158,6 +158,8 @@ class Turn:
         try:
             reply = await produced
         except BaseException as error:  # noqa: BLE001 - as above
+            if self._run.recorder is not None and not isinstance(error, Exception):
+                self._run.recorder.stop()  # also when the call itself is on record: those after it are made again
             self._ended = self._ended or error
             reply = decline(call, _NOT_RUN, self._run)  # what was recorded of the call, or that it did not begin
         self._answer(reply)
