@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast, final
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
 from ..errors import VisibilityExpansionRequired, WinkError
 from ..interrupts import Lock, Shield, WeakTable, current_shield
@@ -443,17 +443,23 @@ class CallIds:
     that is in the log, or in the conversation so far, therefore gets another one before anything sees it.
     """
 
-    __slots__ = ("_earlier", "_seen", "_session")
+    __slots__ = ("_begun", "_earlier", "_seen", "_session")
+
+    begun: ClassVar[int] = 0
+    """How many evaluations have begun in this process: others may be inside the calls of this one."""
 
     def __init__(self, session: Session, history: Sequence[Message]) -> None:
         self._session = session
         self._earlier = _ids_in_log(session)
+        CallIds.begun += 1
+        self._begun = CallIds.begun
         self._seen = {call.id for message in history if isinstance(message, ModelMessage) for call in message.calls}
         self._seen |= ids_around()  # an agent inside a call: the outer log has its calls, too
 
     def known(self, turn: ModelTurn) -> ModelTurn:
         """A turn that is on record, with the ids that it was given then."""
         self._seen.update(call.id for call in turn.calls)
+        self._begun = -1  # agents inside these calls come to the log without an evaluation
         return turn
 
     def sound(self, turn: ModelTurn, number: int) -> ModelTurn:
@@ -465,7 +471,8 @@ class CallIds:
         calls = turn.calls
         if not calls:
             return turn
-        self._earlier = _ids_in_log(self._session)  # with those of agents inside the calls of the turn before
+        if self._begun != CallIds.begun:  # perhaps agents inside the calls of the turn before, which have ids too
+            self._begun, self._earlier = CallIds.begun, _ids_in_log(self._session)
         if len(calls) == 1 and (made := self._mended(calls[0], number)) is calls[0]:  # most turns are like this
             self._seen.add(made.id)
             return turn
@@ -498,7 +505,7 @@ class CallIds:
         return call_id in self._seen or call_id in self._earlier
 
     def _free(self, stem: str) -> str:
-        number = len(self._seen) + len(self._earlier) + 1
+        number = len(self._seen | self._earlier) + 1
         while self._is_used(f"{stem}_{number}"):
             number += 1
         return f"{stem}_{number}"
