@@ -139,7 +139,7 @@ MUTANTS = {
     "failures are not forgotten": Mutant(ONCE, "await self._in_ledger(held.forget)\n                return ended", "return ended", tests="engine"),
     "crashes are forgotten": Mutant(ONCE, "return ended.outcome in _SAID_SO or", "return True or", tests="engine"),
     "a lost lease is ignored silently": Mutant(ONCE, 'why = "it took longer', 'return ended\n            why = "it took longer', tests="engine"),
-    "all sessions are one": Mutant(KEYS, 'run.session_id if config.scope == "session" else ""', '""', tests="engine"),
+    "all sessions are one": Mutant(KEYS, 'outermost(run.session).session_id if config.scope == "session" else ""', '""', tests="engine"),
     "every key conflicts": Mutant(KEYS, 'strict = config.strategy == "custom" and digest != ""', "strict = True", tests="engine"),
     "half a handler stays": Mutant(ONCE, "savepoint.start_over()", "pass", tests="engine"),
     "a cancelled claim stays": Mutant(ONCE, "ledger.forget(asked.effect_id, made[0].token)", "pass", tests="engine"),
