@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Any, Literal, TypeVar, cast, final
 from uuid import uuid4
 
@@ -13,6 +12,7 @@ from ..budget import Budget, BudgetTracker
 from ..errors import DeadlineExceededError, PromptEvaluationError, PromptValidationError
 from ..filesystem import Filesystem
 from ..filesystem.views import HeldFilesystem
+from ..interrupts import Lock
 from ..prompt import Prompt, PromptTemplate, Tool, ToolAnnotations, ToolContext, ToolResult
 from ..prompt.events import CallsUndone, ToolInvoked
 from ..runtime.inside import options_inside, run_of
