@@ -80,6 +80,7 @@ def prompt_of(where: str, names: list[str]) -> Prompt[Any]:
                     wait_until(lambda: any(step.kind == "call" for step in store.steps("run")))
                 kill()
             time.sleep(30)  # until the process is killed
+        time.sleep(0.05)  # calls of a tool that is known to be quick would not overlap
         return ToolResult.ok(None, f"Asked {params.name}.")
 
     tool = Tool[Item, Any](

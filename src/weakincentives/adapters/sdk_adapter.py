@@ -67,7 +67,9 @@ class SdkAdapter(TurnAdapter):
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
-        self.model_settings = ModelSettings(temperature=temperature, top_p=top_p, seed=seed, tool_choice=tool_choice)
+        self.model_settings: ModelSettings = ModelSettings(
+            temperature=temperature, top_p=top_p, seed=seed, tool_choice=tool_choice
+        )
         self.words = words
         self._base_url = base_url
         self._api_key = api_key
