@@ -286,7 +286,7 @@ def test_a_tree_deeper_than_any_path() -> None:
             home = os.getcwd()
             try:
                 os.chdir(root)
-                for _ in range(3000):
+                for _ in range(2100):
                     os.mkdir("d")
                     os.chdir("d")
             finally:

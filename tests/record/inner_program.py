@@ -53,6 +53,7 @@ def kill() -> None:
 
 def prompt_of(where: str, names: list[str]) -> Prompt[Any]:
     mails = [name for name in names if name.startswith("mail")]
+    answered: list[str] = []
 
     def mail(params: Item) -> ToolResult[Any]:
         with SENT.open("a") as file:
@@ -74,13 +75,14 @@ def prompt_of(where: str, names: list[str]) -> Prompt[Any]:
             if where == "last" and params.name == mails[-1]:
                 wait_for(len(mails))
                 kill()
-            if where == "first":  # the calls before it are on record then
+            if where == "first":  # one that opened is on record then; one that answered waits until the others have read
                 wait_for(len(mails))
                 with SqliteRunStore(HERE / "runs.db") as store:
-                    wait_until(lambda: any(step.kind == "call" for step in store.steps("run")))
+                    wait_until(lambda: bool(answered) or any(step.kind == "call" for step in store.steps("run")))
                 kill()
             time.sleep(30)  # until the process is killed
         time.sleep(0.05)  # calls of a tool that is known to be quick would not overlap
+        answered.append(params.name)
         return ToolResult.ok(None, f"Asked {params.name}.")
 
     tool = Tool[Item, Any](
