@@ -173,7 +173,7 @@ class Ending(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] - fina
     """Ends the process before or after the n-th write to the record."""
 
     def __init__(self, path: Path, at: int, how: str) -> None:
-        super().__init__(path)
+        super().__init__(path, durable=False)
         self._left, self._how = at, how
 
     def append(self, info: RunInfo, rows: NewRows) -> None:
