@@ -227,15 +227,17 @@ def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, An
         yield path, saved
         return
     for key, part in parts.items():
-        yield from _differences(part, others[key], (*path, key))
+        if part is not (other := others[key]):  # as most text is: Pydantic passes it through
+            yield from _differences(part, other, (*path, key))
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:
     """The parts of a value that has some, by the key they have in saved data: the names of attributes, not aliases."""
-    if class_of(value) in _PLAIN_SCALARS:
+    cls = class_of(value)
+    if cls in _PLAIN_SCALARS:
         return None
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(cls, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in _field_names(cls)}
     if isinstance(value, BaseModel):
         return dict(value)
     if isinstance(value, dict):
@@ -243,6 +245,11 @@ def parts_of(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, list | tuple):
         return dict(enumerate(cast("list[Any]", value)))
     return None
+
+
+@lru_cache(maxsize=512)
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
 
 
 def with_parts(value: Any, parts: dict[Any, Any]) -> Any:
