@@ -170,7 +170,7 @@ def test_runs_inside_others_are_told_apart(tmp_path: Path, capsys: pytest.Captur
     with SqliteRunStore(path) as made:
         for run_id, parent in (("r", None), ("r/call_1", "r"), ("r/call_1/call_2", "r/call_1")):
             held = made.take(run_id, NewRun("desk", "s", parent=parent))
-            held.append(NewRows([Step(1, "begin", 0, body={"session": "s"})]))
+            held.append(NewRows([Step(seq=1, kind="begin", body={"session": "s"})]))
             held.release()
     assert main(["runs", path]) == 0
     assert "1 run and 2 of sub-agents, 1 of them interrupted." in capsys.readouterr().out
