@@ -16,8 +16,8 @@ from weakincentives import Session
 from weakincentives.cli.main import main
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolResult
 from weakincentives.runtime import SqliteRunStore
-from weakincentives.runtime.record import NewRows, NewRun, Step
 from weakincentives.runtime.ledger import SqliteEffectLedger
+from weakincentives.runtime.record import NewRows, NewRun, Step
 from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"

@@ -169,7 +169,8 @@ def _outlives_process(config: IdempotencyConfig, savepoint: Savepoint, around: C
     One in memory ends with it. A key of a session is found again only in the session of the run: another one that a
     handler makes has another id the next time.
     """
-    run = None if savepoint.call is None else run_of(savepoint.call)
+    call: Any = savepoint.call
+    run = run_of(call)
     if run is None or config.strategy == "none" or isinstance(run.ledger(), EffectLedger):
         return False
     if around is None or config.scope != "session":
