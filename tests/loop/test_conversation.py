@@ -37,7 +37,6 @@ from weakincentives.prompt import (
 )
 from weakincentives.prompt.events import CallsUndone
 from weakincentives.resources import Binding
-from weakincentives.runtime import SqliteRunStore
 from weakincentives.runtime.messages import UserMessage
 from weakincentives.session import append_all, replace_latest
 from weakincentives.testing import ScriptedAdapter, call, say
@@ -600,7 +599,7 @@ def test_a_message_can_be_streamed() -> None:
         assert [event.name() for event in events][-1] == "finished"
 
 
-def test_what_a_conversation_refuses(tmp_path: Path) -> None:
+def test_what_a_conversation_refuses() -> None:
     """Each error says what to do."""
     made = world(say("1"))
     loop = made.loop()
@@ -610,8 +609,12 @@ def test_what_a_conversation_refuses(tmp_path: Path) -> None:
         loop.conversation("Ada", message_template=MarkdownSection(title="M", tools=[KEEP]))
     with pytest.raises(TypeError, match="manual"):
         World(ScriptedAdapter(manual=True)).loop().conversation("Ada")
-    with SqliteRunStore(tmp_path / "runs.db") as store, pytest.raises(ValueError, match="not recorded yet"):
-        made.loop(config={"runs": store}).conversation("Ada")
+    with pytest.raises(TypeError, match="has no store for runs"):
+        loop.conversation("Ada", id="chat-17")
+    with pytest.raises(ValueError, match="idle= needs a store"):
+        loop.conversation("Ada", idle=timedelta(minutes=5))
+    with pytest.raises(TypeError, match="on record"):
+        loop.conversation("Ada").fork()
     with loop.conversation("Ada") as chat:
         with pytest.raises(ValueError, match="empty"):
             chat.send(" \n")

@@ -233,7 +233,7 @@ class _Masking:
     def step(self, step: Step) -> Step:
         """A step. Names of classes, ids and the shape of changes are what a reader needs, and stay."""
         body: dict[str, Any] = dict(self._secrets.masked(step))
-        for name in ("text", "system", "full", "message", "schemas"):
+        for name in ("text", "system", "full", "message", "schemas", "history"):
             if name in body:
                 body[name] = self._text(body[name])
         if "calls" in body:
