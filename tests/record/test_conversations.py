@@ -17,7 +17,6 @@ import pytest
 from weakincentives import Budget, Filesystem, InMemoryFilesystem, MainLoop, Session
 from weakincentives.budget import BudgetTracker, TokenUsage
 from weakincentives.errors import (
-    NotResumableError,
     PromptEvaluationError,
     RecordError,
     RunBusyError,
@@ -44,7 +43,7 @@ from weakincentives.prompt import (
 from weakincentives.prompt.events import CallsUndone
 from weakincentives.resources import Binding
 from weakincentives.runtime import RunStore, SqliteRunStore
-from weakincentives.runtime.messages import AnswerMessage, History, ModelMessage, UserMessage
+from weakincentives.runtime.messages import History, ModelMessage, UserMessage
 from weakincentives.runtime.record import compare, export_run
 from weakincentives.session import append_all
 from weakincentives.testing import ScriptedAdapter, call, say
@@ -260,3 +259,371 @@ def test_a_conversation_goes_on_in_another_process(desk: Desk, store: SqliteRunS
                 assert ours == theirs, step
         steps = [[step.kind for step in each.open("chat").steps()] for each in (store, other)]
         assert steps[0] == steps[1]
+
+
+def test_every_message_can_be_undone(desk: Desk, store: SqliteRunStore) -> None:
+    """Back to the first, in this process and in others; the record says at each step what was there."""
+    loop = desk.loop(*[turn for n in range(4) for turn in (do("keep", text=f"n{n}"), say(str(n)))])
+    known: list[Any] = []
+    with loop.conversation("Ada", id="chat") as chat:
+        for number in range(4):
+            known.append((chat.history, chat.session[Note].all(), files_of(chat)))
+            chat.send(f"message {number}")
+    for restarts in (False, True):
+        copy = store.fork("chat", at=store.open("chat").steps()[-1].seq)
+        if desk.root is not None:
+            desk.root = desk.root.with_name(f"copy{restarts}")
+        chat = desk.loop().conversation(id=copy).__enter__()
+        for number in reversed(range(4)):
+            undone = chat.undo()
+            assert undone.text == f"message {number}"
+            if restarts:
+                chat.close()
+                chat = desk.loop().conversation(id=copy).__enter__()
+            assert (chat.history, chat.session[Note].all(), files_of(chat)) == known[number]
+            run = store.open(copy, types=[Note])
+            last = run.steps()[-1].seq
+            assert run.state_at(last)[Note].all() == known[number][1]
+            assert {path: run.files_at(last).read(path) for path in run.files_at(last).glob("**/*")} == known[number][2]
+        with pytest.raises(ValueError, match="no message"):
+            chat.undo()
+        chat.close()
+        assert not store.verify()
+
+
+def test_an_id_is_made_up(desk: Desk, store: SqliteRunStore) -> None:
+    """`chat.id` says which; each message tells its subscribers once, also when it is read again."""
+    loop = desk.loop(say("1"))
+    with loop.conversation("Ada") as chat:
+        response = chat.send("a")
+    assert response.run_id == chat.id
+    assert chat.history.messages[-1] == ModelMessage("1")
+    told: list[Any] = []
+    again = desk.loop(say("2"))
+    again.bus.subscribe(PromptExecuted, told.append)
+    with again.conversation(id=chat.id) as later:
+        assert (told, later.session[PromptExecuted].count()) == ([], 1)
+        later.send("b")
+    assert [event.text for event in told] == ["2"]
+
+
+def test_a_conversation_is_one_kind_of_run(desk: Desk, store: SqliteRunStore) -> None:
+    """Each error names the right call."""
+    loop = desk.loop(say("1"), say("2"))
+    loop.adapter.evaluate(Prompt(name="x", sections=[MarkdownSection(title="x")]), Session(), record=store.run("run"))
+    with loop.conversation("Ada", id="chat") as chat:
+        chat.send("a")
+    with pytest.raises(RunConflictError, match=r"loop\.resume\('run'\)"):
+        loop.conversation(id="run").__enter__()
+    with pytest.raises(RunConflictError, match=r"loop\.resume\('run'\)"):
+        loop.conversation("Ada", id="run").__enter__()
+    for wrong in (lambda: loop.resume("chat"), lambda: loop.execute("Ada", run_id="chat")):
+        with pytest.raises(RunConflictError, match=r"loop\.conversation\(id='chat'\)"):
+            wrong()
+    with pytest.raises(RunConflictError, match="another request"):
+        loop.conversation("Bo", id="chat").__enter__()
+    with pytest.raises(RecordError, match="give its request"):
+        loop.conversation(id="other").__enter__()
+    with pytest.raises(RuntimeError, match="not read from the record"):
+        loop.conversation(id="chat").unanswered  # noqa: B018
+    with loop.conversation("Ada", id="chat") as chat:
+        assert texts(chat) == ["a"]
+
+
+def test_one_process_has_it(desk: Desk, store: SqliteRunStore, tmp_path: Path) -> None:
+    """Another one hears who; when it is closed, it is free."""
+    with SqliteRunStore(tmp_path / "runs.db") as other:
+        with desk.loop(say("1")).conversation("Ada", id="chat") as chat:
+            chat.send("a")
+            info = store.info("chat")
+            assert info is not None
+            assert (info.status, info.alive, info.interrupted) == ("paused", True, False)
+            with pytest.raises(RunBusyError):
+                Desk(other).loop().conversation(id="chat").__enter__()
+        info = store.info("chat")
+        assert info is not None
+        assert (info.status, info.alive, info.interrupted) == ("paused", False, False)
+        with Desk(other, desk.root).loop(say("2")).conversation(id="chat") as there:
+            assert there.send("b").text == "2"
+    assert not store.interrupted()
+
+
+@pytest.mark.parametrize("then", ["send", "resume", "undo"])
+def test_a_message_that_was_cancelled(desk: Desk, store: SqliteRunStore, then: str) -> None:
+    """It has no answer, and the conversation goes on; here and when it is read again."""
+    loop = desk.loop()
+    begun = asyncio.Event()
+
+    class Slow(ScriptedAdapter):
+        async def aask(self, request: ModelRequest) -> ModelTurn:
+            if len(request.messages) == 3:
+                begun.set()
+                await asyncio.Event().wait()
+            return await super().aask(request)
+
+    loop.adapter = Slow([do("keep", text="a")], say("Here."))
+
+    async def main() -> Any:
+        async with loop.conversation("Ada", id="chat") as chat:
+            task = asyncio.create_task(chat.asend("first"))
+            await begun.wait()
+            chat.interject("And quickly.")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert chat.unanswered == "first"
+            assert texts(chat) == ["first", "And quickly."]
+            assert store.open("chat").steps()[-1].body["error"] == "CancelledError"
+            return seen(chat, desk)
+
+    known = asyncio.run(main())
+    with desk.loop(say("Here.")).conversation(id="chat") as chat:
+        assert seen(chat, desk) == known
+        if then == "undo":
+            chat.undo()
+            assert (texts(chat), files_of(chat)) == ([], {})
+            return
+        response = chat.resume() if then == "resume" else chat.send("second")
+        assert response.text == "Here."
+        assert texts(chat) == ["first", "And quickly.", *(["second"] if then == "send" else [])]
+        assert chat.unanswered is None
+        with pytest.raises(ValueError, match="nothing to go on with"):
+            chat.resume()
+
+
+def test_what_was_said_meanwhile_is_read_where_it_was(desk: Desk, store: SqliteRunStore) -> None:
+    """After the calls of a turn, and instead of the end."""
+    loop = desk.loop([do("keep", text="a")], say("1"), say("1!"))
+    chat = loop.conversation("Ada", id="chat").__enter__()
+
+    def on_event(event: Any) -> None:
+        if event.name() in {"call_finished", "text_delta"} and len(texts(chat)) < 3:
+            chat.interject(event.name())
+
+    assert chat.send("first", on_event=on_event).text == "1!"
+    kinds = [getattr(message, "text", "") for message in chat.history.messages]
+    assert kinds == ["first", "", "Kept a.", "call_finished", "1", "text_delta", "1!"]
+    known = seen(chat, desk)
+    chat.close()
+    with desk.loop().conversation(id="chat") as chat:
+        assert seen(chat, desk) == known
+
+
+def test_files_that_another_program_changed(store: SqliteRunStore, tmp_path: Path) -> None:
+    """An undo does not overwrite them unless it is told to."""
+    desk = Desk(store, tmp_path / "root")
+    loop = desk.loop(*[turn for n in range(3) for turn in (do("keep", text=f"n{n}"), say("ok"))])
+    with loop.conversation("Ada", id="chat") as chat:
+        for number in range(3):
+            chat.send(f"message {number}")
+        (tmp_path / "root" / "n2.txt").write_text("edited")
+        with pytest.raises(WorldChangedError, match=r"n2\.txt.*world='keep'"):
+            chat.undo()
+        assert texts(chat)[-1] == "message 2"
+        chat.undo(world="keep")
+        assert files_of(chat) == {"last.txt": "n1", "n0.txt": "n0", "n1.txt": "n1", "n2.txt": "edited"}
+        (tmp_path / "root" / "last.txt").write_text("edited")
+        chat.undo(world="restore")  # all that was changed since the message
+        assert files_of(chat) == {"last.txt": "n0", "n0.txt": "n0"}
+
+
+def test_resources_are_undone(desk: Desk, store: SqliteRunStore) -> None:
+    """Those on record, in this process and in others; one that a message built is built anew."""
+    with desk.loop(do("keep", text="a"), say("1"), do("keep", text="b"), say("2")).conversation("Ada", id="c") as chat:
+        chat.send("one")
+        chat.send("two")
+        chat.undo()
+        assert desk.baskets[-1].items == ["a"]
+    again = desk.loop(do("keep", text="c"), say("1"))
+    with again.conversation(id="c") as chat:
+        assert desk.baskets[-1].items == ["a"]
+        chat.undo()
+        chat.send("one")
+        assert desk.baskets[-1].items == ["c"]
+    assert all(basket.closed == 1 for basket in desk.baskets)
+    with desk.loop().conversation(id="c") as chat:
+        assert desk.baskets[-1].items == ["c"]
+
+
+def test_limits_count_what_was_done_before(desk: Desk, store: SqliteRunStore) -> None:
+    """A tracker counts all messages, also those of earlier processes; a message that goes on has what is left."""
+    usage = TokenUsage(input=10)
+    with desk.loop(say("1"), do("keep", text="a"), ValueError("no"), usage=usage).conversation("Ada", id="chat") as chat:
+        chat.send("one")
+        with pytest.raises(PromptEvaluationError):
+            chat.send("two")
+    last = next(step.seq for step in reversed(store.open("chat").steps()) if step.kind == "call")
+    copy = store.fork("chat", at=last)
+    tracker = BudgetTracker(Budget(max_total_tokens=1000))
+    with desk.loop(say("2"), usage=usage).conversation(id=copy, budget_tracker=tracker) as chat:
+        assert chat.unanswered == "two"
+        response = chat.resume()
+        assert (response.turns, response.usage.total, tracker.consumed.total) == (2, 20, 30)
+    copy = store.fork("chat", at=last)
+    with desk.loop(say("2"), usage=usage).conversation(id=copy, budget=Budget(max_total_tokens=9)) as chat:
+        with pytest.raises(PromptEvaluationError, match="used up"):
+            chat.resume()
+        assert chat.send("three", budget=Budget(max_total_tokens=99)).text == "2"
+
+
+def test_a_history_is_on_record(desk: Desk, store: SqliteRunStore) -> None:
+    """What a conversation goes on from need not be given again."""
+    history = History((UserMessage("Hello"), ModelMessage("Good day.")))
+    with desk.loop(say("1")).conversation("Ada", id="chat", history=history) as chat:
+        chat.send("a")
+        known = seen(chat, desk)
+    with desk.loop().conversation(id="chat") as chat:
+        assert seen(chat, desk) == known
+    assert known[0].messages[:2] == history.messages
+
+
+def test_forks_go_on_from_a_message_or_a_step(desk: Desk, store: SqliteRunStore) -> None:
+    """The other one stays as it is; a fork in the middle of a message has it without an answer."""
+    MAILED.clear()
+    turns = [[do("keep", text="a")], say("1"), [do("mail", text="x"), do("keep", text="b")], say("2")]
+    with desk.loop(*turns).conversation("Ada", id="chat") as chat:
+        chat.send("one")
+        chat.send("two")
+        with pytest.raises(ValueError, match="has 2 messages"):
+            chat.fork(3)
+        first, both = chat.fork(1, new_id="first"), chat.fork()
+        straight = seen(chat, desk)[:-1]
+    assert first == "first"
+    info = store.info(first)
+    assert info is not None
+    assert (info.status, info.parent) == ("paused", "chat")
+    if desk.root is not None:
+        desk.root = desk.root.with_name("first")
+    with desk.loop(say("other")).conversation(id=first) as chat:
+        assert (texts(chat), chat.unanswered) == (["one"], None)
+        assert chat.send("else").text == "other"
+    if desk.root is not None:
+        desk.root = desk.root.with_name("root")
+    with desk.loop().conversation(id=both) as chat:
+        assert seen(chat, desk)[:-1] == straight
+    for step in store.open("chat").steps()[1:]:
+        MAILED.clear()
+        if desk.root is not None:
+            desk.root = desk.root.with_name(f"at{step.seq}")
+        copy = store.fork("chat", at=step.seq)
+        loop = desk.loop(*_left(store, copy))
+        with loop.conversation(id=copy) as chat:
+            if chat.unanswered is not None:
+                chat.resume()
+            for text in ["one", "two"][len(texts(chat)) :]:
+                chat.send(text)
+            made = seen(chat, desk)[:-1]
+            unknown = step.kind == "started"
+            if not unknown:
+                assert made[0].messages == straight[0].messages, step
+                assert made[1:] == straight[1:], step
+            else:
+                assert MAILED == []
+                assert calls(chat)[1].outcome == "unknown"
+        assert not store.verify()
+
+
+def _left(store: SqliteRunStore, run_id: str) -> list[Any]:
+    """The turns of the conversation that a fork does not have, with the ids of their calls."""
+    have = sum(step.kind == "turn" for step in store.open(run_id).steps())
+    turns = [step.body for step in store.open("chat").steps() if step.kind == "turn"]
+    return [
+        [call(name, **json.loads(arguments)).with_id(call_id) for call_id, name, arguments in body["calls"]]
+        or say(body["text"])
+        for body in turns[have:]
+    ]
+
+
+# Idle ones.
+
+
+def waited(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+def is_free(store: SqliteRunStore, run_id: str = "chat") -> bool:
+    info = store.info(run_id)
+    return info is not None and not info.alive
+
+
+def test_an_idle_conversation_is_closed_and_read_again(desk: Desk, store: SqliteRunStore) -> None:
+    """Its resources are closed, other processes may go on with it, and the next message has all of it."""
+    before = set(threading.enumerate())
+    turns = [do("keep", text="a"), say("1"), do("keep", text="c"), say("3")]
+    with desk.loop(*turns).conversation("Ada", id="chat", idle=timedelta(milliseconds=20)) as chat:
+        chat.send("one")
+        waited(lambda: is_free(store) and desk.baskets[-1].closed == 1)
+        assert texts(chat) == ["one"]
+        other = Desk(store, desk.root)
+        with other.loop(do("keep", text="b"), say("2")).conversation(id="chat") as there:
+            there.send("two")
+        chat.send("three")
+        assert texts(chat) == ["one", "two", "three"]
+        assert desk.baskets[-1].items == ["a", "b", "c"]
+        assert chat.session[Note].all() == (Note("a"), Note("b"), Note("c"))
+        waited(lambda: is_free(store))
+        assert chat.undo().text == "three"
+    assert all(basket.closed == 1 for basket in desk.baskets)
+    assert set(threading.enumerate()) <= before
+    assert is_free(store)
+
+
+def test_an_idle_one_in_async_code_is_closed_where_it_was_opened(desk: Desk, store: SqliteRunStore) -> None:
+    """On the event loop of its resources; nothing is left there when it is closed."""
+
+    async def main() -> None:
+        turns = [do("keep", text="a"), say("1"), do("keep", text="b"), say("2")]
+        async with desk.loop(*turns).conversation("Ada", id="chat", idle=timedelta(milliseconds=20)) as chat:
+            await chat.asend("one")
+            await asyncio.to_thread(waited, lambda: is_free(store))
+            assert desk.baskets[-1].closed == 1
+            await chat.asend("two")
+            assert texts(chat) == ["one", "two"]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+    assert is_free(store)
+
+
+def test_threads_and_an_idle_conversation_at_once(desk: Desk, store: SqliteRunStore) -> None:
+    """Every message is answered once, however often it is closed in between."""
+    loop = desk.loop(*[say("ok") for _ in range(24)])
+    with loop.conversation("Ada", id="chat", idle=timedelta(milliseconds=1)) as chat:
+        threads = [threading.Thread(target=lambda n=n: [chat.send(f"{n}.{at}") for at in range(6)]) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(texts(chat)) == sorted(f"{n}.{at}" for n in range(4) for at in range(6))
+    with desk.loop().conversation(id="chat") as chat:
+        assert len(texts(chat)) == 24
+
+
+# What else there is in a store.
+
+
+def test_other_readers_know_conversations(desk: Desk, store: SqliteRunStore, tmp_path: Path) -> None:
+    """Exported, compared, pruned: as other runs are."""
+    with desk.loop(do("keep", text="a"), say("1"), say("2")).conversation("Ada", id="chat") as chat:
+        chat.send("one")
+        chat.send("two")
+        chat.undo()
+        known = seen(chat, desk)
+        assert not store.prune(timedelta(0))
+    export_run(store, "chat", tmp_path / "chat.wink")
+    with SqliteRunStore(tmp_path / "chat.wink") as exported:
+        info = exported.info("chat")
+        assert info is not None
+        assert info.is_conversation
+        compared = compare(store.open("chat"), exported.open("chat"))
+        assert (len(compared.calls), compared.parted) == (1, None)
+        assert not exported.verify()
+        if desk.root is not None:
+            desk.root = desk.root.with_name("exported")
+        with Desk(exported, desk.root).loop(say("3")).conversation(id="chat") as chat:
+            assert chat.history == known[0]
+            assert chat.send("three").text == "3"
+    assert [info.run_id for info in store.prune(timedelta(0))] == ["chat"]

@@ -255,6 +255,7 @@ class Evaluation(Generic[OutputT]):
             state.finished(response)
         except RecordEnds:
             self._is_left = True
+            state.turns -= self._left_at is None  # the model was not asked for that one
             return None
         except Exception as error:
             if not steps.is_failing:

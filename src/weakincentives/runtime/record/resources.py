@@ -266,13 +266,15 @@ class ResourceRecorder:
         done: list[tuple[Any, Any]] = []
         rows: list[list[Any]] = []
         taken: dict[str, tuple[Any, Any]] = {}
-        is_done = True
+        parts = self._context.root.snapshotables
+        still_there: set[str] = set()
         try:
             for name, (part, _) in self._since.items():
                 known = then._recorded.get(name)
                 if known is None:
                     rows.append([name, "unbuilt", None])
-                    is_done = is_done and not any(part is other for other in self._context.root.snapshotables)
+                    if any(part is other for other in parts):
+                        still_there.add(name)
                     continue
                 done.append((part, part.snapshot()))
                 _apply(part, name, known.deltas or ())
@@ -284,11 +286,11 @@ class ResourceRecorder:
             raise
         finally:
             release_parts(tuple(done))
-        for name in list(self._since):
+        for name in self._since.keys() - still_there:
             self._forget(name)
         self._since.update(taken)
         self._pending.extend(rows)
-        return is_done
+        return not still_there
 
     def _forget(self, name: str) -> None:
         before = self._since.pop(name, None)
