@@ -448,7 +448,9 @@ def test_resources_are_undone(desk: Desk, store: SqliteRunStore) -> None:
 def test_limits_count_what_was_done_before(desk: Desk, store: SqliteRunStore) -> None:
     """A tracker counts all messages, also those of earlier processes; a message that goes on has what is left."""
     usage = TokenUsage(input=10)
-    with desk.loop(say("1"), do("keep", text="a"), ValueError("no"), usage=usage).conversation("Ada", id="chat") as chat:
+    with desk.loop(say("1"), do("keep", text="a"), ValueError("no"), usage=usage).conversation(
+        "Ada", id="chat"
+    ) as chat:
         chat.send("one")
         with pytest.raises(PromptEvaluationError):
             chat.send("two")

@@ -246,8 +246,7 @@ class SqlRunStore(ABC):
     def prune(self, older_than: timedelta, *, interrupted: bool = False, dry_run: bool = False) -> Sequence[RunInfo]:
         """As `RunStore.prune`."""
         statement = (
-            f"SELECT number, {self._HAS_LEASE}, {RUN} FROM wink_runs WHERE updated < {{now}} - :seconds "
-            "ORDER BY number"
+            f"SELECT number, {self._HAS_LEASE}, {RUN} FROM wink_runs WHERE updated < {{now}} - :seconds ORDER BY number"
         )
         seconds = older_than.total_seconds()
         rows = self._read(lambda transaction: transaction.rows(statement, seconds=seconds))
