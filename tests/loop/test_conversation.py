@@ -709,7 +709,7 @@ def test_what_was_said_to_a_message_that_failed_is_not_lost() -> None:
 
         with pytest.raises(PromptEvaluationError) as failed:
             chat.send("a", on_event=on_event)
-        assert UserMessage("And milk.") in history_of(failed.value).messages
+        assert UserMessage("And milk.") in getattr(history_of(failed.value), "messages", ())
         chat.send("b")
         assert texts(chat) == ["a", "And milk.", "b"]
         chat.undo()

@@ -1,18 +1,26 @@
+# pyright: reportPrivateUsage=false
 """Conversations on record: read again by another process, gone on with, undone and forked, whatever happened before."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import examples
+from tests.runtime.interrupt_parts import python_handler
 
 from weakincentives import Budget, Filesystem, InMemoryFilesystem, MainLoop, Session
 from weakincentives.budget import BudgetTracker, TokenUsage
@@ -43,8 +51,9 @@ from weakincentives.prompt import (
 from weakincentives.prompt.events import CallsUndone
 from weakincentives.resources import Binding
 from weakincentives.runtime import RunStore, SqliteRunStore
-from weakincentives.runtime.messages import History, ModelMessage, UserMessage
+from weakincentives.runtime.messages import CallMessage, History, ModelMessage, UserMessage
 from weakincentives.runtime.record import compare, export_run
+from weakincentives.runtime.record.rows import NewRows, RunInfo
 from weakincentives.session import append_all
 from weakincentives.testing import ScriptedAdapter, call, say
 
@@ -176,7 +185,7 @@ def files_of(chat: Conversation[Any]) -> dict[str, str]:
 def seen(chat: Conversation[Any], desk: Desk) -> Any:
     """What a conversation is: what the model read, the state, the log, the files, another resource."""
     log = [(event.call_id, event.tool_name, event.outcome, event.rendered_output) for event in calls(chat)]
-    ended = [(event.text, event.stop_reason, event.usage.total) for event in chat.session[PromptExecuted].all()]
+    ended = [(event.text, event.stop_reason, str(event.usage)) for event in chat.session[PromptExecuted].all()]
     undone = sum(len(event.undone_calls) for event in chat.session[CallsUndone].all())
     items = list(desk.baskets[-1].items) if desk.baskets else []
     return (
@@ -185,7 +194,7 @@ def seen(chat: Conversation[Any], desk: Desk) -> Any:
     )  # fmt: skip
 
 
-def calls(chat: Conversation[Any]) -> tuple[ToolInvoked, ...]:
+def calls(chat: Conversation[Any]) -> Sequence[ToolInvoked]:
     return chat.session[ToolInvoked].all()
 
 
@@ -594,7 +603,12 @@ def test_threads_and_an_idle_conversation_at_once(desk: Desk, store: SqliteRunSt
     """Every message is answered once, however often it is closed in between."""
     loop = desk.loop(*[say("ok") for _ in range(24)])
     with loop.conversation("Ada", id="chat", idle=timedelta(milliseconds=1)) as chat:
-        threads = [threading.Thread(target=lambda n=n: [chat.send(f"{n}.{at}") for at in range(6)]) for n in range(4)]
+
+        def talk(n: int) -> None:
+            for at in range(6):
+                chat.send(f"{n}.{at}")
+
+        threads = [threading.Thread(target=talk, args=(n,)) for n in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -629,3 +643,152 @@ def test_other_readers_know_conversations(desk: Desk, store: SqliteRunStore, tmp
             assert chat.history == known[0]
             assert chat.send("three").text == "3"
     assert [info.run_id for info in store.prune(timedelta(0))] == ["chat"]
+
+
+# Interrupts, faults, and any order of all of it.
+
+
+class Answering(ScriptedAdapter):
+    """Makes three calls, then answers."""
+
+    def ask(self, request: ModelRequest) -> ModelTurn:
+        if not any(isinstance(message, ModelMessage) for message in request.messages):
+            made = (("keep", "a"), ("mail", "m"), ("keep", "b"))
+            return ModelTurn("", tuple(CallMessage(text, name, f'{{"text":"{text}"}}') for name, text in made))
+        return ModelTurn("done")
+
+
+def test_ctrl_c_anywhere(store: SqliteRunStore, tmp_path: Path) -> None:
+    """In the middle of a message: it goes on with `resume`, here or in another process, and nothing is done twice."""
+    desk = Desk(store, tmp_path / "root")
+    with desk.loop(say("warm")).conversation("Ada", id="warm") as chat:
+        chat.send("warm")
+    number, step = 0, 97
+    while True:
+        number += step
+        MAILED.clear()
+        desk.root = tmp_path / f"root{number}"
+        loop = desk.loop()
+        loop.adapter = Answering()
+        chat = loop.conversation("Ada", id=f"chat{number}").__enter__()
+        counted = 0
+
+        def interrupt(_: Any, event: str, __: Any) -> None:
+            nonlocal counted
+            counted += event == "call"
+            if counted == number:  # noqa: B023 - called before the next one
+                counted += 1
+                signal.raise_signal(signal.SIGINT)
+
+        was_interrupted = False
+        try:
+            with python_handler():
+                sys.setprofile(interrupt)
+                chat.send("go")
+        except KeyboardInterrupt:
+            was_interrupted = True
+        finally:
+            sys.setprofile(None)
+        if number % 2:
+            chat.close()
+            chat = loop.conversation(id=f"chat{number}").__enter__()
+        if not texts(chat):
+            assert chat.send("go").text == "done"
+        while chat.unanswered is not None:
+            assert was_interrupted
+            chat.resume()
+        assert len(MAILED) <= 1
+        assert chat.history.open_calls == ()
+        expected = {f"{note.text}.txt" for note in chat.session[Note].all()}
+        assert set(files_of(chat)) - {"last.txt"} == expected
+        has_parted = chat._opened.is_over  # then the next message reads the record again
+        known = seen(chat, desk)
+        chat.close()
+        with desk.loop().conversation(id=f"chat{number}") as chat:
+            assert has_parted or seen(chat, desk) == known
+        if not was_interrupted and counted < number:
+            break
+    assert number > 10 * step
+    assert not store.verify()
+
+
+def _turns_left(store: SqliteRunStore, run_id: str, turns: list[Any]) -> list[Any]:
+    return turns[sum(step.kind == "turn" for step in store.open(run_id).steps()) :]
+
+
+class FailingOnce(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] - final, but for this fault
+    """Fails the n-th write from when it is armed."""
+
+    left = 0
+
+    def append(self, info: RunInfo, rows: NewRows) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise RecordError("disk full")
+        super().append(info, rows)
+
+
+@pytest.mark.parametrize("action", ["send", "undo"])
+def test_a_write_that_fails_is_not_the_end(tmp_path: Path, action: str) -> None:
+    """The same conversation reads the record again, and goes on."""
+    for at in range(1, 8 if action == "send" else 2):
+        with FailingOnce(tmp_path / f"{at}.db") as store:
+            desk = Desk(store, tmp_path / f"{action}{at}")
+            turns = [do("keep", text="a"), say("1"), [do("keep", text="b"), do("keep", text="c")], say("2")]
+            loop = desk.loop(*turns)
+            with loop.conversation("Ada", id="chat") as chat:
+                chat.send("one")
+                if action == "undo":
+                    chat.send("two")
+                store.left = at
+                with pytest.raises(RecordError):
+                    chat.undo() if action == "undo" else chat.send("two")
+                if action == "undo":
+                    assert chat.undo().text == "two"
+                    assert (texts(chat), sorted(files_of(chat))) == (["one"], ["a.txt", "last.txt"])
+                    continue
+                chat._adapter = ScriptedAdapter(*_turns_left(store, "chat", turns))  # pyright: ignore[reportPrivateUsage]
+                if chat.unanswered is None and texts(chat) == ["one"]:
+                    chat.send("two")
+                else:
+                    chat.resume()
+                assert sorted(files_of(chat)) == ["a.txt", "b.txt", "c.txt", "last.txt"]
+                assert chat.history.messages[-1] == ModelMessage("2")
+            assert not store.verify()
+
+
+STEPS = ["keep", "bad", "say", "fail", "mail", "undo", "resume", "restart"]
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=10))
+@settings(max_examples=examples(25))
+def test_any_messages_and_undos_in_any_process(steps: list[str]) -> None:
+    """After any of them undo gives exactly what there was before the message, and a restart changes nothing."""
+    with TemporaryDirectory() as folder, SqliteRunStore(Path(folder) / "runs.db", durable=False) as store:
+        desk = Desk(store, Path(folder) / "root")
+        chat = desk.loop().conversation("Ada", id="chat").__enter__()
+        before: list[Any] = []
+        for number, step in enumerate(steps):
+            turns: list[Any] = {
+                "keep": [do("keep", text=str(number)), say("ok")], "bad": [do("keep", text="bad"), say("ok")],
+                "say": [say("ok")], "fail": [do("keep", text=str(number)), ValueError("no")],
+                "mail": [do("mail", text=str(number)), say("ok")], "resume": [say("again")],
+            }.get(step, [])  # fmt: skip
+            chat._adapter = chat._open._evaluation._adapter = ScriptedAdapter(*turns)  # type: ignore[union-attr]
+            if step == "undo":
+                if before:
+                    chat.undo()
+                    assert (chat.history, chat.session[Note].all(), files_of(chat)) == before.pop()
+            elif step == "restart":
+                known = seen(chat, desk)
+                chat.close()
+                chat = desk.loop().conversation(id="chat").__enter__()
+                assert seen(chat, desk) == known
+            elif step == "resume":
+                if chat.unanswered is not None:
+                    assert chat.resume().text == "again"
+            else:
+                before.append((chat.history, chat.session[Note].all(), files_of(chat)))
+                act(chat, str(number))
+        chat.close()
+        assert not store.verify()

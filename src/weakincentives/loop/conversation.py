@@ -10,6 +10,8 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypedDict, TypeVar, 
 
 from ..budget import Budget
 from ..deadlines import Deadline
+from ..event_loop import running_loop
+from ..interrupts import shielded
 from ..prompt.placeholders import as_block
 from ..prompt.prompt import Prompt
 from ..prompt.section import Section
@@ -23,7 +25,7 @@ from ..waiting import AWAITING, BLOCKING, Waiting, drive
 from .adapter import TurnAdapter, aopen_record, context_of, open_record
 from .background import refuse_in_event_loop
 from .idle import IdleTimer
-from .message_queue import MessageQueue
+from .message_queue import MessageQueue, Place
 from .open_conversation import OpenConversation, UndoneMessage, enter_resources, leave_resources
 from .response import PromptResponse
 from .stream import Begin, EventStream, StreamedRun, SyncEventStream, tell_both
@@ -261,28 +263,30 @@ class Conversation(Generic[OutputT]):
 
     def _now(self, do: Callable[[OpenConversation[OutputT]], Awaitable[ResultT]], *, alone: str = "") -> ResultT:
         self._check_open()
-        if alone:
-            self._enter_alone(alone)
-        else:
-            self._line.enter()
+        place = Place()
         try:
+            if alone:
+                self._enter_alone(place, alone)
+            else:
+                self._line.enter(place)
             return drive(self._done(do, BLOCKING))
         finally:
-            self._rest()
+            self._rest(place)
 
     async def _soon(self, do: Callable[[OpenConversation[OutputT]], Awaitable[ResultT]], *, alone: str = "") -> ResultT:
         self._check_open()
-        if alone:
-            self._enter_alone(alone)
-        else:
-            await self._line.aenter()
+        place = Place()
         try:
+            if alone:
+                self._enter_alone(place, alone)
+            else:
+                await self._line.aenter(place)
             return await self._done(do, AWAITING)
         finally:
-            self._rest()
+            self._rest(place)
 
-    def _enter_alone(self, what: str) -> None:
-        if not self._line.try_enter():
+    def _enter_alone(self, place: Place, what: str) -> None:
+        if not self._line.try_enter(place):
             raise RuntimeError(f"A message is being answered; wait for its answer before you {what}.")
 
     async def _done(self, do: Callable[[OpenConversation[OutputT]], Awaitable[ResultT]], waiting: Waiting) -> ResultT:
@@ -337,33 +341,27 @@ class Conversation(Generic[OutputT]):
         self._open = chat
         return chat
 
-    def _rest(self) -> None:
+    def _rest(self, place: Place) -> None:
         """Let the next message in; when none comes for long, close what is open."""
-        chat = self._open
-        if self._idle is not None and chat is not None and not chat.is_over and not self._is_closed:
-            if chat.in_loop:
-                self._idle.start_here(self._aunload)
-            else:
-                self._idle.start(self._unload)
-        self._line.leave()
+        with shielded():
+            chat = self._open
+            is_last = self._line.is_inside(place) and not self._is_closed
+            if self._idle is not None and is_last and chat is not None and not chat.is_over:
+                if not chat.in_loop:
+                    self._idle.start(lambda: drive(self._unload(BLOCKING)))
+                elif running_loop() is not None:
+                    self._idle.start_here(lambda: self._unload(AWAITING))
+            self._line.leave(place)
 
-    def _unload(self) -> None:
-        if self._open is not None and self._line.try_enter():
-            try:
-                drive(self._open.close(BLOCKING))
-            except Exception:
-                _logger.exception("An idle conversation could not be closed")
-            finally:
-                self._line.leave()
-
-    async def _aunload(self) -> None:
-        if self._open is not None and self._line.try_enter():
-            try:
-                await self._open.close(AWAITING)
-            except Exception:
-                _logger.exception("An idle conversation could not be closed")
-            finally:
-                self._line.leave()
+    async def _unload(self, waiting: Waiting) -> None:
+        place = Place()
+        try:
+            if self._open is not None and self._line.try_enter(place):
+                await self._open.close(waiting)
+        except Exception:
+            _logger.exception("An idle conversation could not be closed")
+        finally:
+            self._line.leave(place)
 
     @property
     def _opened(self) -> OpenConversation[OutputT]:

@@ -97,6 +97,7 @@ class Evaluation(Generic[OutputT]):
         self._interjecting = Lock()
         self._left_at: ModelTurn | None = None  # where the record of a message ends
         self._is_left = False  # whether it ends in the middle of the last message
+        self.has_begun: bool = False  # whether the last message, or going on with it, is on record if anything is
 
     @property
     def state(self) -> EvaluationState[OutputT]:
@@ -209,24 +210,27 @@ class Evaluation(Generic[OutputT]):
         state, steps = self._state, self._steps_with(waiting)
         turn = self._what_is_open() if text is None else None
         self._listen_with(options.on_event)
-        shield = current_shield()
-        with self._interjecting:
-            self._interjected = deque()
+        shield, self.has_begun = current_shield(), False
         try:
+            with self._interjecting:
+                self._interjected = deque()
             state.executor.take_signals()
             is_left, self._is_left = self._is_left, False
             state.begin_message(options, goes_on=is_left)
             if text is not None:
                 await steps.heard(text)
+                self.has_begun = True
                 self._begin_message(text, renders=renders)
             elif not is_left:
                 await steps.asked_again()
+            self.has_begun = True
             response = await self._answered(steps, turn)
             await steps.finished(response)
             state.finished(response)
         except BaseException as error:
-            self._end_with(error, shield, steps)
-            await steps.failed(error)
+            if self.has_begun:
+                self._end_with(error, shield, steps)
+                await steps.failed(error)
             raise
         else:
             return response
@@ -307,9 +311,14 @@ class Evaluation(Generic[OutputT]):
 
     async def _say_interjected(self, steps: EvaluationSteps, *, is_over: bool = False) -> bool:
         """Say what came meanwhile. When there is nothing and the answer is there, nothing more is taken."""
-        texts = await steps.interjected(self._take_interjected(is_over=is_over))
-        for text in texts:
-            self._say(text)
+        try:
+            texts = await steps.interjected(self._take_interjected(is_over=is_over))
+            for text in texts:
+                self._say(text)
+        except BaseException as error:
+            if not isinstance(error, RecordEnds):
+                self._lose_record()
+            raise
         return bool(texts)
 
     def _take_interjected(self, *, is_over: bool) -> Sequence[str]:
@@ -338,11 +347,20 @@ class Evaluation(Generic[OutputT]):
                 "response",
             )
         turn = self._ids.known(turn) if steps.was_served else self._ids.sound(turn, state.turns)
-        state.transcript.add(
-            ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
-        )
-        await steps.said(turn)
+        try:
+            state.transcript.add(
+                ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
+            )
+            await steps.said(turn)
+        except BaseException:
+            self._lose_record()
+            raise
         return turn
+
+    def _lose_record(self) -> None:
+        """What is here and what is on record may have parted: nothing more is recorded."""
+        if self._recorder is not None:
+            self._recorder.stop(lost=True)
 
     async def _request(self, steps: EvaluationSteps) -> ModelTurn:
         """Ask once, and again while waiting helps and the deadline allows it."""

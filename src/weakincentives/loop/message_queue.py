@@ -3,82 +3,75 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import final
 
 from ..interrupts import Lock
 from ..lazy_modules import asyncio
 
+Place = Future[None]
+"""One message's place; it is done when it is that one's turn."""
+
 
 @final
 class MessageQueue:
-    """Lets one message through at a time, in the order in which they came; from threads and tasks alike."""
+    """Lets one message through at a time, in the order in which they came; from threads and tasks alike.
+
+    Whoever enters a place leaves it afterwards, also when entering was interrupted.
+    """
 
     def __init__(self, *, waits: bool) -> None:
         self._waits = waits
         self._lock = Lock()
-        self._is_taken = False
-        self._others: deque[Future[None]] = deque()
+        self._inside: Place | None = None
+        self._others: deque[Place] = deque()
 
-    def try_enter(self) -> bool:
+    def try_enter(self, place: Place) -> bool:
         """Enter if there is no message in."""
         with self._lock:
-            was_taken, self._is_taken = self._is_taken, True
-            return not was_taken
+            if self._inside is None:
+                self._inside = place
+            return self._inside is place
 
-    def _place(self) -> Future[None] | None:
-        """None when it is this one's turn already."""
-        with self._lock:
-            if not self._is_taken:
-                self._is_taken = True
-                return None
-            if not self._waits:
-                raise RuntimeError("Another message is being answered. Wait for its answer, or open with busy='wait'.")
-            place: Future[None] = Future()
-            self._others.append(place)
-            return place
-
-    def enter(self) -> None:
+    def enter(self, place: Place) -> None:
         """Wait for one's turn."""
-        place = self._place()
-        if place is not None:
-            self._wait(place, place.result)
+        if not self.try_enter(place):
+            self._stand_in_line(place)
+            place.result()
 
-    async def aenter(self) -> None:
+    async def aenter(self, place: Place) -> None:
         """Await it."""
-        place = self._place()
-        if place is not None:
-            try:
-                await asyncio.wrap_future(place)
-            except BaseException:
-                self._give_up(place)
-                raise
+        if not self.try_enter(place):
+            self._stand_in_line(place)
+            await asyncio.wrap_future(place)
 
-    def _wait(self, place: Future[None], wait: Callable[[], None]) -> None:
-        try:
-            wait()
-        except BaseException:
-            self._give_up(place)
-            raise
-
-    def _give_up(self, place: Future[None]) -> None:
+    def _stand_in_line(self, place: Place) -> None:
         with self._lock:
-            is_waiting = place in self._others
-            if is_waiting:
-                self._others.remove(place)
-        if not is_waiting and not place.cancelled():
-            self.leave()  # it was given the turn meanwhile
+            if self._inside is None:
+                self._inside = place
+                place.set_result(None)
+            elif self._waits:
+                self._others.append(place)
+            else:
+                raise RuntimeError("Another message is being answered. Wait for its answer, or open with busy='wait'.")
 
-    def leave(self) -> None:
-        """Let the next one in."""
+    def is_inside(self, place: Place) -> bool:
+        """Whether it is that one's turn."""
+        return self._inside is place
+
+    def leave(self, place: Place) -> None:
+        """Let the next one in, or do not wait any longer."""
         with self._lock:
-            while self._others:
-                place = self._others.popleft()
-                if place.set_running_or_notify_cancel():
-                    place.set_result(None)
-                    return
-            self._is_taken = False
+            if self._inside is not place:
+                if place in self._others:
+                    self._others.remove(place)
+                return
+            self._inside = None
+            while self._others and self._inside is None:
+                following = self._others.popleft()
+                if following.set_running_or_notify_cancel():
+                    self._inside = following
+                    following.set_result(None)
 
 
-__all__ = ["MessageQueue"]
+__all__ = ["MessageQueue", "Place"]

@@ -176,10 +176,20 @@ class OpenConversation(Generic[OutputT]):
         try:
             response = await self._evaluation.send(text, waiting, options, renders=self._renders)
         except BaseException:
-            self.is_over = self._rows is not None and not self._is_on_record(self._rows, last)
+            self._look_at_record(last)
             raise
         last.is_answered = True
         return response
+
+    def _look_at_record(self, last: _Message) -> None:
+        """After a failure: whether what is on record is what is here, and whether the message was sent at all."""
+        rows, has_begun = self._rows, self._evaluation.has_begun
+        self.is_over = rows is not None and not (has_begun and self._is_on_record(rows, last))
+        if rows is not None and rows.stopped and rows.has_ended:
+            last.is_answered = True  # an interrupt came after that was on record
+        if not has_begun and (rows is None or rows.step < last.step):
+            self._messages.pop()
+            release_snapshot(self.session, last.snapshot)
 
     def _is_on_record(self, rows: Recorder, last: _Message) -> bool:
         calls = self.session[ToolInvoked].all()[last.calls :]

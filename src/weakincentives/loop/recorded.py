@@ -330,6 +330,8 @@ class RecordedSteps:
         """Record the error of a message, an interrupt too, after what was said too late to be answered."""
         rows, texts = self._rows, self._left_over
         self._left_over = ()
+        if rows.has_ended:  # it was answered already, and the interrupt came after that
+            rows.stop()
         if rows.stopped or (self.serves_only and rows.next_end() is not None):
             return
         waiting = self._waiting if self._waiting.in_loop else UNINTERRUPTED

@@ -60,9 +60,9 @@ class RunRecorder:
         """As `CallRecorder.stopped`."""
         return self.rows.stopped
 
-    def stop(self) -> None:
+    def stop(self, *, lost: bool = False) -> None:
         """As `CallRecorder.stop`. A conversation goes on after an interrupt, so how its calls ended is on record."""
-        if not self._goes_on:
+        if lost or not self._goes_on:
             self.rows.stop()
 
     def has_recorded(self, event: ToolInvoked) -> bool:

@@ -117,6 +117,7 @@ class Recorder:
         self.resources: ResourceRecorder | None = resources
         self.keeps_views: bool = False
         self.end: Step | None = None
+        self.has_ended: bool = False  # whether the last row that was written ended something
 
     # The beginning.
 
@@ -604,6 +605,7 @@ class Recorder:
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
         self.held.append(rows)
+        self.has_ended = step.kind == "end"
         if self._frames is not None:
             self._frames.wrote(rows.frames)
         self._seq = step.seq
