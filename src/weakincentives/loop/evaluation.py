@@ -219,7 +219,6 @@ class Evaluation(Generic[OutputT]):
             state.begin_message(options, goes_on=is_left)
             if text is not None:
                 await steps.heard(text)
-                self.has_begun = True
                 self._begin_message(text, renders=renders)
             elif not is_left:
                 await steps.asked_again()
@@ -293,8 +292,13 @@ class Evaluation(Generic[OutputT]):
         return None if turn is None or (turn.calls and not calls) else turn._replace(calls=calls)
 
     def _begin_message(self, text: str, *, renders: bool) -> None:
-        if renders:
-            self._state.render_again()
+        try:
+            if renders:
+                self._state.render_again()
+        except Exception:
+            self._say(text)
+            self.has_begun = True
+            raise
         self._say(text)
 
     def _say(self, text: str) -> None:

@@ -310,6 +310,8 @@ class RecordedSteps:
 
     async def finished(self, response: PromptResponse[Any]) -> None:
         """Record the answer."""
+        if self.serves_only and self.is_failing:  # an interrupt came after the answer, and before that was on record
+            raise error_of(cast("Step", self._rows.coming_end()))
         if self._rows.next_end() is None:
             if self.serves_only:
                 raise RecordEnds
