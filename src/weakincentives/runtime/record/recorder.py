@@ -605,10 +605,10 @@ class Recorder:
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
         self.held.append(rows)
-        self.has_ended = step.kind == "end"
         if self._frames is not None:
             self._frames.wrote(rows.frames)
         self._seq = step.seq
+        self.has_ended = step.kind == "end"
         self._since = now
         self._large = large
         self._blobs = {}
