@@ -360,7 +360,7 @@ class Conversation(Generic[OutputT]):
     async def _unload(self, waiting: Waiting) -> None:
         place = Place()
         try:
-            if self._open is not None and self._line.try_enter(place):
+            if self._open is not None and self._line.try_enter(place, brief=True):
                 await self._open.close(waiting)
         except Exception:
             _logger.exception("An idle conversation could not be closed")
