@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
 from ..errors import VisibilityExpansionRequired, WinkError
@@ -26,7 +27,7 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.inside import ids_around, one_at_a_time
+from ..runtime.inside import ids_around
 from ..runtime.messages import CallMessage, Message, ModelMessage, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, Retrying, TextDelta
@@ -107,8 +108,8 @@ class Evaluation(Generic[OutputT]):
         steps: EvaluationSteps = LiveSteps(self._adapter, state.executor, waiting)
         recorder = self._recorder
         if recorder is not None:
-            steps = RecordedSteps(steps, state.executor, state.transcript, recorder, waiting, self._world)
-        self._listen_with(on_event)  # each step of manual mode brings its own
+            steps = RecordedSteps(steps, state.executor, state.transcript, recorder, waiting, self._world, state.events)
+        state.listen_with(on_event)  # each step of manual mode brings its own
         shield = current_shield()
         try:
             if not state.turns:
@@ -122,6 +123,8 @@ class Evaluation(Generic[OutputT]):
                 state.executor.return_signals()  # between two steps it is the caller's program that runs
                 return response
             await steps.finished(response)
+            if recorder is not None:
+                response = replace(response, step=recorder.step)
             state.finished(response)
         except BaseException as error:
             if recorder is not None and not isinstance(error, Exception):
@@ -134,10 +137,6 @@ class Evaluation(Generic[OutputT]):
             raise
         await steps.close()
         return response
-
-    def _listen_with(self, on_event: OnEvent | None) -> None:
-        told = None if on_event is None else one_at_a_time(on_event)
-        self._state.events.on_event = self._state.executor.run.on_event = told
 
     async def _answered(self, steps: EvaluationSteps) -> PromptResponse[OutputT]:
         """Ask and run calls until there is an answer, or in manual mode until there are calls to run."""
@@ -182,7 +181,7 @@ class Evaluation(Generic[OutputT]):
         """Answer one message more. Whatever is raised, every call is answered, and the next message may be sent."""
         state = self._state
         steps = LiveSteps(self._adapter, state.executor, waiting)
-        self._listen_with(options.on_event)
+        state.listen_with(options.on_event)
         shield = current_shield()
         with self._interjecting:
             self._interjected = deque()

@@ -5,19 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from time import time
 from typing import Any, final
 
 from ..budget import TokenUsage
 from ..crash_log import log_crash
 from ..errors import ReducerError
+from ..interrupts import RLock
 from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..run_context import RunContext
 from ..runtime.call import ToolCall
 from ..runtime.options import CallRecorder
-from ..runtime.progress import CallFinished, CallStarted, OnEvent, ProgressEvent, ReasoningDelta, TextDelta
+from ..runtime.progress import (
+    CallFinished,
+    CallStarted,
+    OnEvent,
+    ProgressEvent,
+    ReasoningDelta,
+    Resumed,
+    TextDelta,
+    TurnStarted,
+)
 from ..session import Session
 from ..session.savepoints import unowned_recorder
 from .request import OnText, StopReason
@@ -57,12 +68,28 @@ def _log_extra(event: PromptRendered | PromptExecuted) -> dict[str, str | int] |
     return None if event.run_context is None else event.run_context.log_extra()
 
 
+def one_at_a_time(on_event: OnEvent) -> OnEvent:
+    """The same listener, which is told of nothing while it is being told: sub-agents may work in several threads."""
+    lock = RLock()
+
+    def tell(event: ProgressEvent) -> None:
+        with lock:
+            on_event(event)
+
+    return tell
+
+
 @final
 class EvaluationEvents:
-    """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
+    """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out.
+
+    An event's step says how far its listener is: up to there it was told everything. While calls run, rows may be
+    written that were not told yet, so it is then the last one that was.
+    """
 
     __slots__ = (
-        "_broken", "_common", "_is_value", "_listening", "_recorder", "_run_id", "_session", "_started",
+        "_broken", "_common", "_is_served", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
+        "_started", "_told",
         "on_event", "streamed", "turn",
     )  # fmt: skip
 
@@ -91,6 +118,9 @@ class EvaluationEvents:
         }
         self._started = session.clock.monotonic()
         self._broken = False
+        self._is_served = False
+        self._open: dict[str, None] = {}
+        self._told = 0
         self._listening: object = None
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
@@ -104,16 +134,46 @@ class EvaluationEvents:
 
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
+        if self.on_event is not None and not self._is_served:
+            self._pass(kind(*values, run_id=self._run_id, step=self._step, turn=self.turn, at=time()))
+
+    def pass_on(self, event: ProgressEvent) -> None:
+        """Tell what happened in a sub-agent, as part of this run."""
+        if self._recorder is not None:
+            event = replace(event, run_id=self._run_id, step=self._step)
+        self._pass(event)
+
+    @property
+    def _step(self) -> int | None:
+        if self._recorder is None:
+            return None
+        return self._told if self._open else self._recorder.step
+
+    def _pass(self, event: ProgressEvent) -> None:
         if self.on_event is None:
             return
-        step = None if self._recorder is None else self._recorder.step
-        event = kind(*values, run_id=self._run_id, step=step, turn=self.turn, at=time())
         try:
             self.on_event(event)
         except Exception:
             level = logging.DEBUG if self._broken else logging.ERROR  # once is enough
             logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
             self._broken = True
+
+    def served(self) -> None:
+        """What follows is on record and happened before: nothing is told of it."""
+        self._is_served = True
+
+    def goes_on(self, attempt: int, *, asks: bool) -> None:
+        """What follows happens now; listeners are told so once. With `asks`, the model is about to be asked."""
+        if not self._is_served:
+            return
+        self._is_served = False
+        turn = self.turn
+        self.turn -= asks
+        self.tell(Resumed, attempt)
+        self.turn = turn
+        if asks:
+            self.tell(TurnStarted, turn)
 
     def listen(self) -> tuple[OnText, OnText]:
         """What takes the text and the reasoning of one request.
@@ -139,18 +199,31 @@ class EvaluationEvents:
 
     def call_started(self, call: ToolCall, arguments: str) -> None:
         """A call is about to begin; `arguments` is what may be shown of them."""
+        if self._recorder is not None and not self._is_served:
+            if not self._open:
+                self._told = self._recorder.step
+            self._open[call.id] = None
         self.tell(CallStarted, call.id, call.name, arguments)
 
     def call_finished(self, call_id: str, text: str) -> None:
         """A call is over; what became of it is in the log."""
-        if self.on_event is None:
+        if self.on_event is None or self._is_served:
             return
         own = self._session.session_id
         for event in reversed(self._session[ToolInvoked].all()):
             if event.call_id == call_id and event.session_id in (None, own):  # not one of an agent inside a call
                 name, outcome, kept = event.tool_name, event.outcome, event.success
+                if self._recorder is not None:
+                    self._close(call_id, self._recorder.step_of(event))
                 self.tell(CallFinished, call_id, name, outcome, text, event.duration, event.changes, kept)
                 return
+
+    def _close(self, call_id: str, step: int | None) -> None:
+        """A call is told to be over: everything up to its row was told, if none before it is open."""
+        is_first = next(iter(self._open), None) == call_id
+        self._open.pop(call_id, None)
+        if is_first and step is not None:
+            self._told = step
 
     # The log.
 

@@ -22,12 +22,11 @@ from ..prompt.visibility import set_visibility
 from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.inside import one_at_a_time
 from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
-from ..runtime.progress import SectionsOpened, TurnStarted
+from ..runtime.progress import OnEvent, SectionsOpened, TurnStarted
 from ..session import Session
-from .events import EvaluationEvents
+from .events import EvaluationEvents, one_at_a_time
 from .request import StopReason
 from .response import OpenCall, PromptResponse, attach_history
 from .settings import AdapterSettings
@@ -142,8 +141,13 @@ class EvaluationState(Generic[OutputT]):
         self._left_open = frozenset(call.id for call in options.history.open_calls)
         self.executor: ToolExecutor = ToolExecutor(prompt=prompt, session=session, adapter=adapter, options=options)
         if options.on_event is not None:
-            self.events.on_event = self.executor.run.on_event = one_at_a_time(options.on_event)
+            self.listen_with(options.on_event)
         self.rendered: RenderedPrompt[OutputT] = self.executor.rendered_prompt
+
+    def listen_with(self, on_event: OnEvent | None) -> None:
+        """Tell this listener from now on, of this evaluation and of sub-agents in its calls."""
+        self.events.on_event = None if on_event is None else one_at_a_time(on_event)
+        self.executor.run.on_event = None if on_event is None else self.events.pass_on
 
     # The beginning.
 
