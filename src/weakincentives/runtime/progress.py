@@ -179,16 +179,6 @@ def _plain(value: Any) -> Any:
 
 
 __all__ = [
-    "CallFinished",
-    "CallStarted",
-    "OnEvent",
-    "ProgressEvent",
-    "ReasoningDelta",
-    "Resumed",
-    "Retrying",
-    "RunEvent",
-    "RunStarted",
-    "SectionsOpened",
-    "TextDelta",
-    "TurnStarted",
-]
+    "CallFinished", "CallStarted", "OnEvent", "ProgressEvent", "ReasoningDelta", "Resumed", "Retrying", "RunEvent",
+    "RunStarted", "SectionsOpened", "TextDelta", "TurnStarted",
+]  # fmt: skip
