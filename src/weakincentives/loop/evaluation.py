@@ -34,7 +34,7 @@ from ..runtime.progress import OnEvent, Retrying, TextDelta
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of
-from ..runtime.turn import OnCall, OnReply
+from ..runtime.turn import OnCall, OnReply, opened_text
 from ..session import Session
 from ..session.session import root_of
 from ..waiting import OutOfTime, Waiting
@@ -323,8 +323,7 @@ class Evaluation(Generic[OutputT]):
         """Show the sections from now on; the answer to the call that asked for them."""
         rendered = self._state.expand_sections(expansion)
         self._state.transcript.set_prompt(rendered.text, self._state.system)
-        keys = ", ".join(expansion.section_keys)
-        return f"Opened: {keys}. What they hold is in the prompt now, with their tools."
+        return opened_text(expansion.section_keys)
 
     # Manual mode.
 

@@ -163,7 +163,7 @@ class EvaluationEvents:
         """What follows is on record and happened before: nothing is told of it."""
         self._is_served = True
 
-    def goes_on(self, attempt: int, *, asks: bool) -> None:
+    def goes_on(self, attempt: int, *, asks: bool = False) -> None:
         """What follows happens now; listeners are told so once. With `asks`, the model is about to be asked."""
         if not self._is_served:
             return

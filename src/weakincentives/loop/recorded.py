@@ -236,6 +236,7 @@ class RecordedSteps:
     async def finished(self, response: PromptResponse[Any]) -> None:
         """Record the answer."""
         if self._rows.next_end() is None:
+            self._events.goes_on(self._rows.attempt)
             used = response.usage
             body: dict[str, Any] = {
                 "text": self._rows.kept(response.text), "stop": response.stop_reason, "turns": response.turns,
@@ -250,6 +251,7 @@ class RecordedSteps:
         rows = self._rows
         if not isinstance(error, Exception) or rows.stopped or rows.serving or rows.end is not None:
             return
+        self._events.goes_on(rows.attempt)
         await rows.write_end(failure_body(error), self._waiting, failed=True)
 
 

@@ -30,6 +30,7 @@ from ..progress import (
     TurnStarted,
 )
 from ..response import Finished, PromptResponse, StreamEvent
+from ..turn import opened_text
 from .rows import Step
 from .secret_arguments import RunToMask, SecretArguments
 
@@ -118,13 +119,15 @@ class _ToldSteps:
         where: dict[str, Any] = {"turn": step.turn, "at": step.started + step.duration}
         yield CallStarted(call_id, tool, self._shown(tool, call_id), turn=step.turn, at=step.started)
         yield from self._inside(tool, body.get("agent"))
+        text = self._run.text(body["text"])
         if step.outcome == "expanded":
-            yield SectionsOpened(tuple(map(str, body["sections"])), **where)
+            sections = tuple(map(str, body["sections"]))
+            text = opened_text(sections)
+            yield SectionsOpened(sections, **where)
         told: Mapping[str, Any] = body["event"]
         changes: Changes = decode(Changes, told["changes"], [], _NO_TYPES) if "changes" in told else NO_CHANGES
         outcome: Any = step.outcome
         kept = outcome in {"succeeded", "replayed"}
-        text = self._run.text(body["text"])
         yield CallFinished(call_id, tool, outcome, text, step.duration, changes, kept, **where)
 
     def _shown(self, tool: str, call_id: str) -> str:
