@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.ledger.conftest import postgres, postgres_server  # noqa: F401 - fixtures
 
 from weakincentives import Filesystem, InMemoryFilesystem, MainLoop, MarkdownSection, Prompt, PromptTemplate, Session
 from weakincentives.adapters import (
@@ -314,9 +313,6 @@ def test_a_run_that_goes_on_says_so_once_and_tells_only_what_is_new(store: RunSt
         rest = _rest_of(store, fork, TURNS)
         live = told(Shop(store, rest), fork, on_event=seen.append)
         before = list(open_run(store, fork).events(after=0))
-        if step.kind == "end":
-            assert [type(event) for event in live] == [RunStarted, Finished]
-            continue
         assert [type(event) for event in live][:2] == [RunStarted, Resumed]
         assert sum(isinstance(event, Resumed) for event in live if not event.path) == 1
         assert live[1] == Resumed(1)
