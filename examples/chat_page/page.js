@@ -55,6 +55,7 @@ function show(run, bubble, after, ended) {
   told("call_started", event => {
     if (!calls.has(event.call_id)) calls.set(event.call_id, add(bubble, "div", "call"));
     calls.get(event.call_id).className = "call";
+    calls.get(event.call_id).dataset.label = `${event.tool_name} ${event.arguments}`;
     calls.get(event.call_id).textContent = `${event.tool_name} ${event.arguments} ...`;
     places();
   });
@@ -62,7 +63,7 @@ function show(run, bubble, after, ended) {
     const undone = event.kept || !event.changes.files.added.length ? "" : ", undone";
     const call = calls.get(event.call_id) || add(bubble, "div", "call");
     call.className = event.kept ? "call succeeded" : "call ended";
-    call.textContent = `${event.tool_name}: ${event.outcome}${undone}`;
+    call.textContent = `${call.dataset.label ?? event.tool_name}: ${event.outcome}${undone}`;
     places();
   });
   told("finished", () => { status(""); end(); });

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow  # a server, and a browser
 
 SERVER = Path(__file__).parents[2] / "examples" / "chat_server.py"
 WAIT = 60.0
+CALLS = ['order {"name": "tea"}: succeeded', 'bake {"name": "cake"}: succeeded']
 
 
 class Server:
@@ -242,11 +243,11 @@ def test_a_chat_in_a_browser(server: Server, page: Any) -> None:  # noqa: F811
     page.click("#go-on")
     page.locator("#table").get_by_text(re.compile("cake, tea|tea, cake")).wait_for()
     page.get_by_text("Anything else?").wait_for()
-    assert page.locator(".call.succeeded").all_inner_texts() == ["order: succeeded", "bake: succeeded"]
+    assert page.locator(".call.succeeded").all_inner_texts() == CALLS
     assert page.get_by_text("Coming up.").count() == 1
     page.reload()
     page.get_by_text("Anything else?").wait_for()
-    assert page.locator(".call.succeeded").all_inner_texts() == ["order: succeeded", "bake: succeeded"]
+    assert page.locator(".call.succeeded").all_inner_texts() == CALLS
     assert page.locator(".you").all_inner_texts() == ["A tea and a cake, please."]
 
 
@@ -264,7 +265,7 @@ def test_a_page_that_lost_its_connection_goes_on_by_itself(server: Server, page:
     line.is_cut = False
     page.get_by_text("Anything else?").wait_for()
     line.close()
-    assert page.locator(".call").all_inner_texts() == ["bake: succeeded"]
+    assert page.locator(".call").all_inner_texts() == ['bake {"name": "bread"}: succeeded']
     assert server.places(chat) == ([], ["bread"])
 
 

@@ -68,17 +68,6 @@ def _log_extra(event: PromptRendered | PromptExecuted) -> dict[str, str | int] |
     return None if event.run_context is None else event.run_context.log_extra()
 
 
-def one_at_a_time(on_event: OnEvent) -> OnEvent:
-    """The same listener, which is told of nothing while it is being told: sub-agents may work in several threads."""
-    lock = RLock()
-
-    def tell(event: ProgressEvent) -> None:
-        with lock:
-            on_event(event)
-
-    return tell
-
-
 @final
 class EvaluationEvents:
     """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out.
@@ -89,7 +78,7 @@ class EvaluationEvents:
 
     __slots__ = (
         "_broken", "_common", "_is_served", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
-        "_started", "_told",
+        "_started", "_telling", "_told",
         "on_event", "streamed", "turn",
     )  # fmt: skip
 
@@ -121,6 +110,7 @@ class EvaluationEvents:
         self._is_served = False
         self._open: dict[str, None] = {}
         self._told = 0
+        self._telling: Any = None
         self._listening: object = None
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
@@ -132,28 +122,33 @@ class EvaluationEvents:
 
     # Progress.
 
+    def listen_with(self, on_event: OnEvent | None) -> None:
+        """Tell this listener from now on; it is told of nothing while it is being told."""
+        self.on_event = on_event
+        if on_event is not None:
+            self._telling = RLock()
+
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
-        if self.on_event is not None and not self._is_served:
-            self._pass(kind(*values, run_id=self._run_id, step=self._step, turn=self.turn, at=time()))
+        if self.on_event is None or self._is_served:
+            return
+        recorder = self._recorder
+        step = None if recorder is None else self._told if self._open else recorder.step
+        self._pass(kind(*values, run_id=self._run_id, step=step, turn=self.turn, at=time()))
 
     def pass_on(self, event: ProgressEvent) -> None:
         """Tell what happened in a sub-agent, as part of this run."""
         if self._recorder is not None:
-            event = replace(event, run_id=self._run_id, step=self._step)
+            step = self._told if self._open else self._recorder.step
+            event = replace(event, run_id=self._run_id, step=step)
         self._pass(event)
-
-    @property
-    def _step(self) -> int | None:
-        if self._recorder is None:
-            return None
-        return self._told if self._open else self._recorder.step
 
     def _pass(self, event: ProgressEvent) -> None:
         if self.on_event is None:
             return
         try:
-            self.on_event(event)
+            with self._telling:  # sub-agents may work in several threads
+                self.on_event(event)
         except Exception:
             level = logging.DEBUG if self._broken else logging.ERROR  # once is enough
             logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
@@ -209,14 +204,20 @@ class EvaluationEvents:
         """A call is over; what became of it is in the log."""
         if self.on_event is None or self._is_served:
             return
-        own = self._session.session_id
-        for event in reversed(self._session[ToolInvoked].all()):
-            if event.call_id == call_id and event.session_id in (None, own):  # not one of an agent inside a call
-                name, outcome, kept = event.tool_name, event.outcome, event.success
-                if self._recorder is not None:
-                    self._close(call_id, self._recorder.step_of(event))
-                self.tell(CallFinished, call_id, name, outcome, text, event.duration, event.changes, kept)
-                return
+        event = self._event_of(call_id)
+        if event is not None:
+            if self._recorder is not None:
+                self._close(call_id, self._recorder.step_of(event))
+            changes, kept = event.changes, event.success
+            self.tell(CallFinished, call_id, event.tool_name, event.outcome, text, event.duration, changes, kept)
+
+    def _event_of(self, call_id: str) -> ToolInvoked | None:
+        """The event of a call of this session, not that of one of an agent inside a call. Mostly it is the last."""
+        own, log = (None, self._session.session_id), self._session[ToolInvoked]
+        last = log.latest()
+        if last is not None and last.call_id == call_id and last.session_id in own:
+            return last
+        return next((one for one in reversed(log.all()) if one.call_id == call_id and one.session_id in own), None)
 
     def _close(self, call_id: str, step: int | None) -> None:
         """A call is told to be over: everything up to its row was told, if none before it is open."""

@@ -26,7 +26,7 @@ from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, SectionsOpened, TurnStarted
 from ..session import Session
-from .events import EvaluationEvents, one_at_a_time
+from .events import EvaluationEvents
 from .request import StopReason
 from .response import OpenCall, PromptResponse, attach_history
 from .settings import AdapterSettings
@@ -146,7 +146,7 @@ class EvaluationState(Generic[OutputT]):
 
     def listen_with(self, on_event: OnEvent | None) -> None:
         """Tell this listener from now on, of this evaluation and of sub-agents in its calls."""
-        self.events.on_event = None if on_event is None else one_at_a_time(on_event)
+        self.events.listen_with(on_event)
         self.executor.run.on_event = None if on_event is None else self.events.pass_on
 
     # The beginning.
