@@ -172,9 +172,10 @@ def told(shop: Shop, run_id: str = "r", **options: Any) -> list[Any]:
 
 
 def _without_history(event: Any) -> Any:
-    if isinstance(event, Finished):
-        return replace(event, response=replace(event.response, history=History()))
-    return event
+    if not isinstance(event, Finished):
+        return event
+    answer: Any = event
+    return replace(answer, response=replace(answer.response, history=History()))
 
 
 def until_raised(events: Iterable[Any], kind: type[Exception], match: str = ".") -> list[Any]:
@@ -227,8 +228,8 @@ class Page:
                     self.calls[event.path, call_id] = (*known[:2], outcome, text, event.kept, event.changes)
                 case SectionsOpened(keys):
                     self.opened |= set(keys)
-                case Finished(response):
-                    self.answer = response.text
+                case Finished():
+                    self.answer = str(event.response.text)
                 case _:
                     pass
         return self
@@ -250,8 +251,7 @@ def test_a_record_tells_what_listeners_were_told(store: RunStore) -> None:
     assert {event.run_id for event in read} == {"r"}
     assert [event.turn for event in read if isinstance(event, TurnStarted)] == [1, 2, 3, 4, 5, 1, 2, 3, 6, 7]
     assert all(read[0].at <= event.at <= read[-1].at for event in read)
-    finished = [event for event in read if isinstance(event, Finished)]
-    assert finished[0].to_dict() | {"at": 0} == live[-1].to_dict() | {"at": 0}
+    assert read[-1].to_dict() | {"at": 0} == live[-1].to_dict() | {"at": 0}
 
 
 def open_run(store: Any, run_id: str = "r") -> Any:
@@ -325,7 +325,7 @@ def test_a_run_that_goes_on_says_so_once_and_tells_only_what_is_new(store: RunSt
             assert page.seen()[2:] == expected.seen()[2:]
         resumed = [event for event in before if isinstance(event, Resumed)]
         assert resumed == [Resumed(1)]
-        assert resumed[0].step <= step.seq + 1  # the row that says so may say nothing else
+        assert (resumed[0].step or 0) <= step.seq + 1  # the row that says so may say nothing else
         assert Page().show(before).seen() == page.seen()
 
 
@@ -405,7 +405,8 @@ def test_a_run_that_failed_raises_what_it_had_raised(store: RunStore) -> None:
 
 def test_a_run_that_another_process_has_is_read_while_it_goes_on(runs: SqliteRunStore) -> None:
     """Two readers, whenever they look: each has a beginning of the same events, and all of them in the end."""
-    shop, ends = Shop(runs), []
+    shop = Shop(runs)
+    ends: list[Any] = []
 
     def read() -> None:
         seen: list[Any] = []
