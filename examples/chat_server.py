@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,7 +183,7 @@ def make_app(cafe: Cafe) -> Starlette:
             return Response(status_code=204, headers=HEADERS)  # nothing more: the browser asks no more
         return EventResponse(sse(cafe.store.open(run_id).events(after=seen)), headers=HEADERS)
 
-    async def told(chat: Chat, run_id: str, after: str) -> Any:
+    async def told(chat: Chat, run_id: str, after: str) -> AsyncIterator[Any]:
         message, history = chat.messages[run_id]
         stream = cafe.stream(message, run_id=run_id, after=after, history=history)
         async with chat.one_at_a_time, stream:  # a connection that was lost may not have ended yet

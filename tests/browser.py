@@ -43,8 +43,16 @@ def page(browser: Any) -> Iterator[Any]:
     context.set_default_timeout(SECONDS * 1000)
     made = context.new_page()
     errors: list[str] = []
-    made.on("pageerror", lambda error: errors.append(str(error)))
-    made.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
+
+    def failed(error: Any) -> None:
+        errors.append(str(error))
+
+    def said(message: Any) -> None:
+        if "Content Security Policy" in message.text:
+            errors.append(message.text)
+
+    made.on("pageerror", failed)
+    made.on("console", said)
     yield made
     context.close()
     assert not errors

@@ -18,10 +18,12 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.browser import browser, page  # noqa: F401 - fixtures
+from tests.browser import browser, page
 from tests.conftest import needs
 
 pytestmark = pytest.mark.slow  # a server, and a browser
+
+__all__ = ["browser", "page"]  # fixtures
 
 SERVER = Path(__file__).parents[2] / "examples" / "chat_server.py"
 WAIT = 60.0
@@ -230,7 +232,7 @@ def test_the_server_ends_although_a_page_is_connected(tmp_path: Path) -> None:
 # In a browser.
 
 
-def test_a_chat_in_a_browser(server: Server, page: Any) -> None:  # noqa: F811
+def test_a_chat_in_a_browser(server: Server, page: Any) -> None:
     """Text, calls, and what is on the table; Stop undoes what is in the oven, and Go on takes it up again."""
     page.goto(server.url)
     page.fill("#text", "A tea and a cake, please.")
@@ -251,7 +253,7 @@ def test_a_chat_in_a_browser(server: Server, page: Any) -> None:  # noqa: F811
     assert page.locator(".you").all_inner_texts() == ["A tea and a cake, please."]
 
 
-def test_a_page_that_lost_its_connection_goes_on_by_itself(server: Server, page: Any) -> None:  # noqa: F811
+def test_a_page_that_lost_its_connection_goes_on_by_itself(server: Server, page: Any) -> None:
     """The browser asks again with the last id; the page ends as if nothing had been."""
     line = Line(server.port)
     page.goto(f"http://127.0.0.1:{line.port}/")
@@ -269,7 +271,7 @@ def test_a_page_that_lost_its_connection_goes_on_by_itself(server: Server, page:
     assert server.places(chat) == ([], ["bread"])
 
 
-def test_what_a_model_or_a_guest_wrote_stays_text(server: Server, page: Any) -> None:  # noqa: F811
+def test_what_a_model_or_a_guest_wrote_stays_text(server: Server, page: Any) -> None:
     """Markup is shown, and does nothing; a narrow page does not scroll sideways."""
     page.set_viewport_size({"width": 400, "height": 700})
     page.goto(server.url)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr
@@ -174,7 +174,7 @@ def told(shop: Shop, run_id: str = "r", **options: Any) -> list[Any]:
 def _without_history(event: Any) -> Any:
     if not isinstance(event, Finished):
         return event
-    answer: Any = event
+    answer = cast("Any", event)
     return replace(answer, response=replace(answer.response, history=History()))
 
 
@@ -229,7 +229,7 @@ class Page:
                 case SectionsOpened(keys):
                     self.opened |= set(keys)
                 case Finished():
-                    self.answer = str(event.response.text)
+                    self.answer = cast("Any", event).response.text
                 case _:
                     pass
         return self
