@@ -43,7 +43,9 @@ value_of_call: ContextVar[Prompt[Any] | None] = ContextVar("weakincentives_value
 """A prompt whose answer is the value of the call around it, on the same session: it is routed once, with the call."""
 
 
-def publish(session: Session, event: PromptRendered | PromptExecuted, *, routes_output: bool = True) -> None:
+def publish(
+    session: Session, event: PromptRendered | PromptExecuted, *, routes_output: bool = True, tells: bool = True
+) -> None:
     """Record the event, route a typed answer to the reducers of its type, tell the subscribers.
 
     What fails there is logged. It keeps neither the event from the log nor the evaluation from going on: the answer was
@@ -61,7 +63,8 @@ def publish(session: Session, event: PromptRendered | PromptExecuted, *, routes_
         except ReducerError as error:
             what = f"A reducer failed on the output of the prompt {event.prompt_name!r}"
             log_crash(logger, what, error, _log_extra(event))
-    session.dispatcher.dispatch(event)  # which logs what subscribers raise
+    if tells:
+        session.dispatcher.dispatch(event)  # which logs what subscribers raise
 
 
 def _log_extra(event: PromptRendered | PromptExecuted) -> dict[str, str | int] | None:
@@ -77,9 +80,9 @@ class EvaluationEvents:
     """
 
     __slots__ = (
-        "_broken", "_common", "_is_served", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
+        "_broken", "_common", "_is_hushed", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
         "_started", "_telling", "_told",
-        "on_event", "streamed", "turn",
+        "is_served", "on_event", "streamed", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -107,13 +110,14 @@ class EvaluationEvents:
         }
         self._started = session.clock.monotonic()
         self._broken = False
-        self._is_served = False
+        self._is_hushed = False
         self._open: dict[str, None] = {}
         self._told = 0
         self._telling: Any = None
         self._listening: object = None
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
+        self.is_served: bool = False  # what is on record: subscribers were told of it when it happened
 
     def begin_again(self) -> None:
         """Another message of the same conversation: its turns and its time are its own."""
@@ -130,7 +134,7 @@ class EvaluationEvents:
 
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
-        if self.on_event is None or self._is_served:
+        if self.on_event is None or self._is_hushed:
             return
         recorder = self._recorder
         step = None if recorder is None else self._told if self._open else recorder.step
@@ -156,13 +160,13 @@ class EvaluationEvents:
 
     def served(self) -> None:
         """What follows is on record and happened before: nothing is told of it."""
-        self._is_served = True
+        self._is_hushed = True
 
     def goes_on(self, attempt: int, *, asks: bool = False) -> None:
         """What follows happens now; listeners are told so once. With `asks`, the model is about to be asked."""
-        if not self._is_served:
+        if not self._is_hushed:
             return
-        self._is_served = False
+        self._is_hushed = False
         turn = self.turn
         self.turn -= asks
         self.tell(Resumed, attempt)
@@ -194,7 +198,7 @@ class EvaluationEvents:
 
     def call_started(self, call: ToolCall, arguments: str) -> None:
         """A call is about to begin; `arguments` is what may be shown of them."""
-        if self._recorder is not None and not self._is_served:
+        if self._recorder is not None and not self._is_hushed:
             if not self._open:
                 self._told = self._recorder.step
             self._open[call.id] = None
@@ -202,7 +206,7 @@ class EvaluationEvents:
 
     def call_finished(self, call_id: str, text: str) -> None:
         """A call is over; what became of it is in the log."""
-        if self.on_event is None or self._is_served:
+        if self.on_event is None or self._is_hushed:
             return
         event = self._event_of(call_id)
         if event is not None:
@@ -232,7 +236,9 @@ class EvaluationEvents:
         """A prompt is about to be sent."""
         names = tuple(tool.name for tool in rendered.tools)
         publish(
-            self._session, PromptRendered(text=rendered.text, system=rendered.system, tool_names=names, **self._common)
+            self._session,
+            PromptRendered(text=rendered.text, system=rendered.system, tool_names=names, **self._common),
+            tells=not self.is_served,
         )
 
     def executed(self, text: str | None, output: Any, stop_reason: StopReason, usage: TokenUsage) -> None:
@@ -244,4 +250,5 @@ class EvaluationEvents:
                 text=text, output=output, stop_reason=stop_reason, usage=usage, duration=duration, **self._common
             ),
             routes_output=not self._is_value,
+            tells=not self.is_served,
         )

@@ -71,10 +71,8 @@ class RunStarted(RunEvent):
 class Resumed(RunEvent):
     """A run on record goes on after its `step`, in another process or once more in this one.
 
-    What is on record is not told again as if it happened now: `RecordedRun.events` has it.
-
-    Attributes:
-        attempt: how often the run was taken up; 1 for a fork that goes on for the first time.
+    What is on record is not told again as if it happened now: `RecordedRun.events` has it. `attempt` says how often the
+    run was taken up; 1 for a fork that goes on for the first time.
     """
 
     attempt: int
