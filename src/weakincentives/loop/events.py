@@ -80,9 +80,9 @@ class EvaluationEvents:
     """
 
     __slots__ = (
-        "_broken", "_common", "_is_hushed", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
+        "_broken", "_common", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
         "_started", "_telling", "_told",
-        "is_served", "on_event", "streamed", "turn",
+        "is_hushed", "is_served", "on_event", "streamed", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -110,7 +110,7 @@ class EvaluationEvents:
         }
         self._started = session.clock.monotonic()
         self._broken = False
-        self._is_hushed = False
+        self.is_hushed: bool = False
         self._open: dict[str, None] = {}
         self._told = 0
         self._telling: Any = None
@@ -134,7 +134,7 @@ class EvaluationEvents:
 
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
-        if self.on_event is None or self._is_hushed:
+        if self.on_event is None or self.is_hushed:
             return
         recorder = self._recorder
         step = None if recorder is None else self._told if self._open else recorder.step
@@ -160,13 +160,13 @@ class EvaluationEvents:
 
     def served(self) -> None:
         """What follows is on record and happened before: nothing is told of it."""
-        self._is_hushed = True
+        self.is_hushed = True
 
     def goes_on(self, attempt: int, *, asks: bool = False) -> None:
         """What follows happens now; listeners are told so once. With `asks`, the model is about to be asked."""
-        if not self._is_hushed:
+        if not self.is_hushed:
             return
-        self._is_hushed = False
+        self.is_hushed = False
         turn = self.turn
         self.turn -= asks
         self.tell(Resumed, attempt)
@@ -198,7 +198,7 @@ class EvaluationEvents:
 
     def call_started(self, call: ToolCall, arguments: str) -> None:
         """A call is about to begin; `arguments` is what may be shown of them."""
-        if self._recorder is not None and not self._is_hushed:
+        if self._recorder is not None and not self.is_hushed:
             if not self._open:
                 self._told = self._recorder.step
             self._open[call.id] = None
@@ -206,7 +206,7 @@ class EvaluationEvents:
 
     def call_finished(self, call_id: str, text: str) -> None:
         """A call is over; what became of it is in the log."""
-        if self.on_event is None or self._is_hushed:
+        if self.on_event is None or self.is_hushed:
             return
         event = self._event_of(call_id)
         if event is not None:

@@ -325,7 +325,8 @@ class RecordedSteps:
         if self._rows.next_end() is None:
             if self.serves_only:
                 raise RecordEnds
-            self._events.goes_on(self._rows.attempt)
+            if self._events.is_hushed:
+                self._events.goes_on(self._rows.attempt)
             used = response.usage
             body: dict[str, Any] = {
                 "text": self._rows.kept(response.text), "stop": response.stop_reason, "turns": response.turns,
