@@ -191,8 +191,8 @@ MUTANTS = [
     Mutant(
         "what changed between calls is not on record",
         "runtime/record/recorder.py",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=body, **columns)",
+        "turn=self._turn, started=time(), body=self._with_state(body, state), **columns",
+        "turn=self._turn, started=time(), body=body, **columns",
         (*_FORKS, *_EDGES),
     ),
     Mutant(

@@ -46,6 +46,7 @@ class RunRecorder:
         self._inside = inside
         self._goes_on = goes_on
         self._started: set[str] = set()
+        self._agents: dict[str, str] = {}
 
     @property
     def run_id(self) -> str:
@@ -67,13 +68,17 @@ class RunRecorder:
         if lost or not self._goes_on:
             self.rows.stop()
 
-    def has_recorded(self, event: ToolInvoked) -> bool:
-        """As `CallRecorder.has_recorded`."""
-        return self.rows.has_written(event.event_id)
+    def step_of(self, event: ToolInvoked) -> int | None:
+        """As `CallRecorder.step_of`."""
+        return self.rows.step_of(event.event_id)
 
     def run_inside(self, call_id: str, name: str) -> RunToRecord | None:
         """As `CallRecorder.run_inside`."""
-        return None if self.stopped else self._inside(self.rows, call_id, name)
+        if self.stopped:
+            return None
+        run = self._inside(self.rows, call_id, name)
+        self._agents[call_id] = run.run_id
+        return run
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
         """Record a call that could leave the machine before its handler runs, unless a ledger knows it from then on.
@@ -118,6 +123,9 @@ class RunRecorder:
         if self._around(current_owner() if savepoint is None else savepoint.owner.around) is None:
             row = self._row(event, tool, truncated.full_text(call.id))
             row.body.update(more)
+            agent = self._agents.pop(call.id, None)
+            if agent is not None:
+                row.body["agent"] = agent
             if savepoint is not None:
                 self._add_files(row, savepoint)
             await self.rows.write_call(row, waiting)
