@@ -14,6 +14,7 @@ from ..budget import TokenUsage
 from ..errors import PromptEvaluationError, RecordError, RunFormatError, VisibilityExpansionRequired
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..filesystem.views import behind_views, is_recordable
+from ..prompt.tool import Tool
 from ..runtime.admission import parse
 from ..runtime.call import Refused, ToolCall, ToolReply, short_id
 from ..runtime.conclude import conclude, shown_arguments
@@ -258,7 +259,7 @@ class RecordedSteps:
         """A call that was started and has no end: what it did outside is unknown, so it is not run again."""
         run = self._executor.run
         bound = run.tools.get(call.name)
-        if bound is not None and bound.tool.annotations.idempotent:
+        if bound is not None and (bound.tool.annotations.idempotent or await self._is_in_ledger(call, bound.tool)):
             replies = await self._live.execute([call], None, lambda _: None)
             return replies[0]
         return await self._unknown(call)
@@ -270,6 +271,10 @@ class RecordedSteps:
             "Check before you repeat it."
         )
         return await conclude(call, Refused("unknown", text, params=_params(call, run)), run, self._waiting)
+
+    async def _is_in_ledger(self, call: ToolCall, tool: Tool[Any, Any]) -> bool:
+        """Whether a ledger answers it, such as one in memory in the process that was interrupted."""
+        return tool.idempotency is not None and await self._live.recall(call) is not None
 
     async def recall(self, call: ToolCall) -> ToolReply | None:
         """As `LiveSteps.recall`."""
