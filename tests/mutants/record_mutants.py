@@ -30,8 +30,8 @@ MUTANTS = [
     Mutant(
         "an undo brings files to before their last change",
         "runtime/record/files.py",
-        "                first.setdefault(step.path, step.before)\n                last[step.path] = step.after\n        rows",
-        "                first[step.path] = step.before\n                last[step.path] = step.after\n        rows",
+        "first.setdefault(step.path, step.before)\n                last[step.path] = step.after\n        rows",
+        "first[step.path] = step.before\n                last[step.path] = step.after\n        rows",
         _CHATS,
     ),
     Mutant(

@@ -45,7 +45,7 @@ def _list(store: SqlRunStore, arguments: argparse.Namespace) -> int:
         interrupted, inside = sum(map(_may_go_on, infos)), sum(info.is_inside for info in infos)
         agents = f" and {inside} of sub-agents" if inside else ""
         show(f"{count(len(infos) - inside, 'run')}{agents}, {interrupted} of them interrupted.")
-        if interrupted:
+        if any(info.interrupted and not info.is_conversation for info in infos):
             show("To go on with one: wink resume FILE RUN TARGET, or run its program again with the same run_id.")
     return 0
 
