@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 
 from ...budget import TokenUsage
 from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
-from ...interrupts import Lock
+from ...interrupts import Lock, shielded
 from ...prompt.events import CallsUndone, PromptExecuted, PromptRendered, ToolInvoked
 from ...prompt.outline import SectionOutline, outline_data
 from ...prompt.tool import Tool
@@ -611,15 +611,16 @@ class Recorder:
             frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
-        self.held.append(rows)
-        if self._frames is not None:
-            self._frames.wrote(rows.frames)
-        self._seq = step.seq
-        self._tells_resumed = False
-        self.has_ended = step.kind == "end"
-        self._since = now
-        self._large = large
-        self._blobs = {}
+        with shielded():  # an interrupt between the commit and these notes would have the row written again
+            self.held.append(rows)
+            if self._frames is not None:
+                self._frames.wrote(rows.frames)
+            self._seq = step.seq
+            self._tells_resumed = False
+            self.has_ended = step.kind == "end"
+            self._since = now
+            self._large = large
+            self._blobs = {}
 
 
 @final
