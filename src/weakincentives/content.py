@@ -304,12 +304,11 @@ size_text = _size
 
 
 def bytes_text(data: bytes | bytearray | memoryview) -> str:
-    """What stands for bytes in a text for the model: how many, and what a handler should return instead."""
+    """What stands for bytes in a text for the model: how many, and what to use instead."""
     found = _detected(bytes(data[:1024]))
-    name = "Document" if found == "application/pdf" else "Image"
+    fix = "Image or Document" if found is None else "Document" if found == "application/pdf" else "Image"
     what = "" if found is None else f" of {found}"
-    hint = f"Return an {name}" if name == "Image" else f"Return a {name}"
-    return f"[{len(data)} bytes{what}, not shown. {hint} of weakincentives.content to show it, or decoded text.]"
+    return f"[{len(data)} bytes{what}, not shown. A weakincentives.content {fix} would be, and decoded text.]"
 
 
 # What is in a value.

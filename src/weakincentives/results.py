@@ -126,14 +126,14 @@ def _as_json(value: object) -> str:
     try:
         return dump_json(_plain(value), computed=True)
     except SchemaError:
-        plain = _without_bytes(value, ())
+        plain = without_bytes(value)
         if plain is not value:
             return plain if isinstance(plain, str) else _as_json(plain)
         logger.warning("A %s has no JSON form; the model reads its repr. Give it a render().", type(value).__name__)
         return repr(value)
 
 
-def _without_bytes(value: object, above: tuple[int, ...]) -> object:
+def without_bytes(value: object, above: tuple[int, ...] = ()) -> object:
     """The value itself when there are no bytes in it, else plain data with a line in the place of each."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes_text(value)
@@ -142,12 +142,12 @@ def _without_bytes(value: object, above: tuple[int, ...]) -> object:
     inside = (*above, id(value))
     if isinstance(value, Mapping):
         pairs = list(cast(Mapping[object, object], value).items())
-        made = [(_without_bytes(key, inside), _without_bytes(part, inside)) for key, part in pairs]
+        made = [(without_bytes(key, inside), without_bytes(part, inside)) for key, part in pairs]
         is_same = all(key is old[0] and part is old[1] for (key, part), old in zip(made, pairs, strict=True))
         return value if is_same else dict(made)
     if isinstance(value, list | tuple | AbstractSet):
         items = list(cast("Iterable[object]", value))
-        plain = [_without_bytes(item, inside) for item in items]
+        plain = [without_bytes(item, inside) for item in items]
         return value if all(one is other for one, other in zip(plain, items, strict=True)) else plain
     if is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name, None) for field in fields(value)}
@@ -155,7 +155,7 @@ def _without_bytes(value: object, above: tuple[int, ...]) -> object:
         parts = dict(vars(value))
     else:
         return value
-    plain_parts = _without_bytes(parts, inside)
+    plain_parts = without_bytes(parts, inside)
     return value if plain_parts is parts else plain_parts
 
 

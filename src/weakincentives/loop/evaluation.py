@@ -323,7 +323,7 @@ class Evaluation(Generic[OutputT]):
     def _expand_sections(self, expansion: VisibilityExpansionRequired) -> str:
         """Show the sections from now on; the answer to the call that asked for them."""
         rendered = self._state.expand_sections(expansion)
-        self._state.transcript.set_prompt(rendered.text, self._state.system)
+        self._state.transcript.set_prompt(rendered.text, self._state.system, rendered.attachments)
         keys = ", ".join(expansion.section_keys)
         return f"Opened: {keys}. What they hold is in the prompt now, with their tools."
 

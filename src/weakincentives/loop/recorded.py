@@ -101,9 +101,10 @@ class RecordedSteps:
         self.was_served = step is not None
         if step is not None:
             self._say_messages()
-            prompt, system = self._rows.prompt, self._rows.system
-            if prompt is not None and (prompt, system) != (self._transcript.prompt, self._transcript.system):
-                self._transcript.set_prompt(prompt, system)  # what the model read, whatever the program would say today
+            rows, now = self._rows, self._transcript
+            said = (rows.prompt or "", rows.system, rows.attachments)
+            if rows.prompt is not None and said != (now.prompt, now.system, now.prompt_attachments):
+                now.set_prompt(*said)  # what the model read, whatever the program would say today
             return turn_of(step)
         end = self._rows.next_end()
         if end is not None:
@@ -135,7 +136,9 @@ class RecordedSteps:
         if not self.was_served:
             names, transcript = [tool.name for tool in self._executor.tools], self._transcript
             sections = self._executor.rendered_prompt.sections
-            await self._rows.write_prompt(transcript.prompt, transcript.system, names, sections, self._waiting)
+            await self._rows.write_prompt(
+                transcript.prompt, transcript.system, names, sections, self._waiting, transcript.prompt_attachments
+            )
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:

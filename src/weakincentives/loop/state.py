@@ -23,7 +23,7 @@ from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
 from ..runtime.inside import one_at_a_time
-from ..runtime.messages import AnswerMessage, Transcript, UserMessage
+from ..runtime.messages import AnswerMessage, Transcript, UserMessage, shown_of
 from ..runtime.options import StartedOptions
 from ..runtime.progress import SectionsOpened, TurnStarted
 from ..session import Session
@@ -171,7 +171,7 @@ class EvaluationState(Generic[OutputT]):
                 "Add sections=[...] with the user's message, or continue a history=.",
                 "request",
             )
-        self.transcript.set_prompt(self.rendered.text, self.system)
+        self.transcript.set_prompt(self.rendered.text, self.system, self.rendered.attachments)
         self.events.rendered(self.rendered)
 
     @property
@@ -198,9 +198,10 @@ class EvaluationState(Generic[OutputT]):
     def render_again(self) -> None:
         """Say the prompt as it reads now, at its place, if that is not what it says already."""
         rendered = self.prompt.render(session=self.session)
-        if (rendered.text, rendered.system) != (self.rendered.text, self.rendered.system):
+        before = self.rendered
+        if (rendered.text, rendered.system, rendered.attachments) != (before.text, before.system, before.attachments):
             self.rendered = rendered
-            self.transcript.set_prompt(rendered.text, self.system)
+            self.transcript.set_prompt(rendered.text, self.system, rendered.attachments)
             self.events.rendered(rendered)
         self.executor.offer(rendered)
 
@@ -242,7 +243,7 @@ class EvaluationState(Generic[OutputT]):
 
     def replied(self, reply: ToolReply) -> None:
         """A call has its answer."""
-        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
+        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error, shown_of(reply.result)))
         if self.heartbeat is not None:
             self.heartbeat.beat()
         if self.events.on_event is not None:
@@ -334,7 +335,7 @@ class EvaluationState(Generic[OutputT]):
             asked = ToolCall(call.id, call.name, call.arguments)
             reply = None if recorded is None else recorded(asked)
             if reply is not None:
-                self.transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
+                self.transcript.add(AnswerMessage(call.id, reply.text, reply.is_error, shown_of(reply.result)))
                 continue
             reply = given.get(call.id)
             if reply is not None:

@@ -6,15 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from ..content import Content, contents_in, with_parts_as_text
+from ..results import ToolResult
 from ..serde import dump_json, parse
+
+_MAX_HISTORY_BYTES = 1024 * 1024 * 1024
+"""A conversation with images is long; it is the program's own text, not a model's."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message to the model: a rendered prompt, or what was wrong with its last answer."""
+    """A message to the model: a rendered prompt, or what was wrong with its last answer.
+
+    Attributes:
+        attachments: images and documents, which are sent after the text, in order. The text may have a line for each.
+    """
 
     text: str
+    attachments: tuple[Content, ...] = ()
     kind: Literal["user"] = "user"
 
 
@@ -48,11 +58,17 @@ class ModelMessage:
 @final
 @dataclass(frozen=True, slots=True)
 class AnswerMessage:
-    """The answer to one call. `is_error` only when something unexpected happened."""
+    """The answer to one call.
+
+    Attributes:
+        is_error: only when something unexpected happened.
+        attachments: the images and documents in the result, in order.
+    """
 
     call_id: str
     text: str
     is_error: bool = False
+    attachments: tuple[Content, ...] = ()
     kind: Literal["answer"] = "answer"
 
 
@@ -80,7 +96,7 @@ class History:
     @classmethod
     def from_json(cls, text: str) -> History:
         """Read what `to_json` wrote; `ParseError` lists what is wrong with anything else."""
-        return parse(cls, text)
+        return parse(cls, text, max_bytes=_MAX_HISTORY_BYTES)
 
     @classmethod
     def of(cls, history: History | Iterable[Message] | None) -> History:
@@ -91,6 +107,23 @@ class History:
     def open_calls(self) -> tuple[CallMessage, ...]:
         """The calls of the last turn that were not answered; there are some in manual mode, and after a crash."""
         return open_calls(self.messages)
+
+
+def user_message(message: str | Content | Sequence[str | Content]) -> UserMessage:
+    r"""A message of a user: a text, an image or a document, or several of these in order.
+
+    `TypeError` for anything else.
+
+    >>> from weakincentives.content import Document
+    >>> user_message(["What is this?", Document(b"%PDF-1.7", name="bill.pdf")]).text
+    'What is this?\n[document bill.pdf, application/pdf, 8 bytes]'
+    """
+    return UserMessage(message) if isinstance(message, str) else UserMessage(*with_parts_as_text(message))
+
+
+def shown_of(result: ToolResult[Any]) -> tuple[Content, ...]:
+    """The images and documents in a result that the model is to see."""
+    return () if result.exclude_value_from_context else contents_in(result.value)
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[CallMessage, ...]:
@@ -121,12 +154,15 @@ class Transcript:
         self._items: list[Message] = list(earlier)
         self._prompt_at: int | None = None
 
-    def set_prompt(self, text: str, system: str = "") -> None:
-        """Say the prompt, or say it in new words at the same place; without a text, only what the system says."""
+    def set_prompt(self, text: str, system: str = "", attachments: tuple[Content, ...] = ()) -> None:
+        """Say the prompt, or say it in new words at the same place; without a text, only what the system says.
+
+        What the system's part shows besides text is in the attachments, too, since providers take it of users only.
+        """
         self.system = system
-        if not text and system:
+        if not text and system and (self.prompt or not (attachments or self.prompt_attachments)):
             return
-        message = UserMessage(text)
+        message = UserMessage(text, attachments)
         if self._prompt_at is None:
             self._prompt_at = len(self._items)
             self._items.append(message)
@@ -140,14 +176,20 @@ class Transcript:
         message = None if self._prompt_at is None else self._items[self._prompt_at]
         return message.text if isinstance(message, UserMessage) else ""
 
+    @property
+    def prompt_attachments(self) -> tuple[Content, ...]:
+        """What the prompt shows besides text."""
+        message = None if self._prompt_at is None else self._items[self._prompt_at]
+        return message.attachments if isinstance(message, UserMessage) else ()
+
     def adopt_prompt(self, text: str) -> bool:
         """Take a message of the earlier conversation for the prompt: the newest with this text, else the newest one.
 
         False when there is no message of a user.
         """
-        places = [at for at, message in enumerate(self._items) if isinstance(message, UserMessage)]
-        same = [at for at in places if self._items[at] == UserMessage(text)]
-        self._prompt_at = (same or places or [None])[-1]
+        said = {at: message.text for at, message in enumerate(self._items) if isinstance(message, UserMessage)}
+        same = [at for at, known in said.items() if known == text]
+        self._prompt_at = (same or [*said] or [None])[-1]
         return self._prompt_at is not None
 
     def add(self, message: Message) -> None:
@@ -209,4 +251,6 @@ __all__ = [
     "Transcript",
     "UserMessage",
     "open_calls",
+    "shown_of",
+    "user_message",
 ]

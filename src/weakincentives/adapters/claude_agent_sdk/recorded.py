@@ -23,7 +23,7 @@ from ...prompt.events import ToolInvoked
 from ...prompt.tool import Tool
 from ...runtime.call import ToolCall, ToolReply
 from ...runtime.executor import ToolExecutor
-from ...runtime.messages import AnswerMessage, CallMessage, ModelMessage
+from ...runtime.messages import AnswerMessage, CallMessage, ModelMessage, shown_of
 from ...runtime.record.calls import RunRecorder, redo
 from ...runtime.record.rows import Step
 from ...runtime.run import Run
@@ -147,7 +147,7 @@ class DrivenRecord:
                 self._continues = False
                 names = [tool.name for tool in executor.tools]
                 prompt = executor.rendered_prompt
-                await self._rows.write_prompt(prompt.text, prompt.system, names, prompt.sections, AWAITING)
+                await self._rows.write_prompt(prompt.text, prompt.system, names, prompt.sections, AWAITING, prompt.attachments)
                 body = turn_body(turn._replace(stop_reason="tool_use" if turn.calls else "end_turn"))
                 body = {**body, "continues": True} if continues else body
                 await self._rows.write_turn(body, TokenUsage(), AWAITING)
@@ -193,7 +193,9 @@ class DrivenRecord:
                 made = arguments.get(step.call_id or "")
                 reply = self._redo(step, None if made is None else made.arguments, run)
                 if made is not None:
-                    state.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
+                    state.transcript.add(
+                        AnswerMessage(reply.call_id, reply.text, reply.is_error, shown_of(reply.result))
+                    )
             elif step.kind == "end":
                 end = step
         if end is None:
