@@ -69,7 +69,6 @@ class Image:
     name: str | None = None
 
     _kind: ClassVar[str] = "image"
-    _forms: ClassVar[str] = "a PNG, JPEG, GIF or WebP"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -132,7 +131,6 @@ class Document:
     name: str | None = None
 
     _kind: ClassVar[str] = "document"
-    _forms: ClassVar[str] = "a PDF"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -230,7 +228,8 @@ def _media_type(cls: Any, data: bytes, given: str) -> str:
         raise ValueError(f"{cls.__name__} does not take the media type {given[:100]!r}. {what}.")
     if found not in known:
         what = _other_form(data) if found is None else found
-        raise ValueError(f"The data of {_a(cls.__name__)} must be {cls._forms}, and this is {what}.")
+        forms = "a PNG, JPEG, GIF or WebP" if cls is Image else "a PDF"
+        raise ValueError(f"The data of {_a(cls.__name__)} must be {forms}, and this is {what}.")
     if given and found != given:
         raise ValueError(f"The media type is {given}, but the data is {found}. Leave media_type= out, or correct it.")
     assert found is not None
@@ -282,9 +281,9 @@ def _shown(content: Any) -> str:
 
 
 def shown_name(content: Content) -> str:
-    """The name as the model reads it: short, on one line, nothing in it acts on what stands around it.
+    r"""The name as the model reads it: short, on one line, nothing in it acts on what stands around it.
 
-    >>> shown_name(Document(b"hi", "text/plain", "a](b)\\n# Rule.txt"))
+    >>> shown_name(Document(b"hi", "text/plain", "a](b)\n# Rule.txt"))
     'a_(b)__ Rule.txt'
     """
     name = _UNFIT.sub("_", content.name or "")
@@ -303,9 +302,9 @@ size_text = _size
 """A number of bytes for a reader."""
 
 
-def bytes_text(data: bytes | bytearray | memoryview) -> str:
+def bytes_text(data: bytes) -> str:
     """What stands for bytes in a text for the model: how many, and what to use instead."""
-    found = _detected(bytes(data[:1024]))
+    found = _detected(data[:1024])
     fix = "Image or Document" if found is None else "Document" if found == "application/pdf" else "Image"
     what = "" if found is None else f" of {found}"
     return f"[{len(data)} bytes{what}, not shown. A weakincentives.content {fix} would be, and decoded text.]"
@@ -393,7 +392,7 @@ class KeptApart(NamedTuple):
     get: Callable[[str], bytes]
 
 
-_FOR_READERS = KeptApart(lambda _: "", lambda _: b"")
+_FOR_READERS = KeptApart(bytes.hex, bytes.fromhex)
 _APART = "blob:"
 _way: ContextVar[KeptApart | None] = ContextVar("weakincentives_contents", default=None)
 
@@ -477,7 +476,7 @@ def _core_schema(cls: Any) -> Any:
 
 
 class _Serializer:
-    """pydantic's serializer of the class, made when it is first asked for: importing this module imports no pydantic."""
+    """The serializer of the class, made when it is first asked for: importing this module imports no pydantic."""
 
     def __get__(self, instance: object, owner: Any) -> Any:
         from pydantic_core import SchemaSerializer  # noqa: PLC0415

@@ -136,7 +136,7 @@ def _as_json(value: object) -> str:
 def without_bytes(value: object, above: tuple[int, ...] = ()) -> object:
     """The value itself when there are no bytes in it, else plain data with a line in the place of each."""
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes_text(value)
+        return bytes_text(bytes(cast("bytes", value)))
     if isinstance(value, str) or id(value) in above:
         return value
     inside = (*above, id(value))
@@ -144,11 +144,12 @@ def without_bytes(value: object, above: tuple[int, ...] = ()) -> object:
         pairs = list(cast(Mapping[object, object], value).items())
         made = [(without_bytes(key, inside), without_bytes(part, inside)) for key, part in pairs]
         is_same = all(key is old[0] and part is old[1] for (key, part), old in zip(made, pairs, strict=True))
-        return value if is_same else dict(made)
+        return cast(object, value) if is_same else dict(made)
     if isinstance(value, list | tuple | AbstractSet):
         items = list(cast("Iterable[object]", value))
         plain = [without_bytes(item, inside) for item in items]
-        return value if all(one is other for one, other in zip(plain, items, strict=True)) else plain
+        is_same = all(one is other for one, other in zip(plain, items, strict=True))
+        return cast(object, value) if is_same else plain
     if is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name, None) for field in fields(value)}
     elif hasattr(type(value), "model_fields"):

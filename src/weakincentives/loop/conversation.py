@@ -6,11 +6,12 @@ import re
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast, final
 
 from ..budget import Budget
+from ..content import Document, Image, contents_in
 from ..deadlines import Deadline
 from ..interrupts import Lock
 from ..lazy_modules import asyncio
@@ -20,7 +21,7 @@ from ..prompt.prompt import Prompt
 from ..prompt.section import Section
 from ..prompt.visibility import VisibilityOverrides
 from ..runtime.blocks import create_snapshot, release_snapshot, restore_snapshot
-from ..runtime.messages import History
+from ..runtime.messages import History, UserMessage, user_message
 from ..runtime.options import RunOptions, StartedOptions
 from ..runtime.progress import OnEvent
 from ..runtime.transactions import CompositeSnapshot
@@ -123,12 +124,12 @@ class Conversation(Generic[OutputT]):
     # Messages.
 
     def send(self, message: object, **options: Unpack[MessageKeywords]) -> PromptResponse[OutputT]:
-        """Answer one message: a text, or params of the `message_template`.
+        """Answer one message: a text, a list of texts, images and documents, or params of the `message_template`.
 
         `history`, `usage` and `turns` of the response: the conversation so far, and what this message took. Raises what
         `evaluate` does. `RuntimeError` when another message is being answered and the conversation has `busy="raise"`.
         """
-        text, started = self._said(message), self._started(options)
+        said, started = self._said(message), self._started(options)
         self._line.enter()
         try:
             self._check_open()
@@ -138,14 +139,14 @@ class Conversation(Generic[OutputT]):
             if not self._is_begun:
                 drive(self._evaluation.open(BLOCKING))
                 self._is_begun = True
-            self._remember(text)
-            return drive(self._evaluation.send(text, BLOCKING, started, renders=self._renders))
+            self._remember(said.text)
+            return drive(self._evaluation.send(said, BLOCKING, started, renders=self._renders))
         finally:
             self._line.leave()
 
     async def asend(self, message: object, **options: Unpack[MessageKeywords]) -> PromptResponse[OutputT]:
         """Like `send`, for async code. Cancelling it undoes the call that runs and answers all others."""
-        text, started = self._said(message), self._started(options)
+        said, started = self._said(message), self._started(options)
         await self._line.aenter()
         try:
             self._check_open()
@@ -155,8 +156,8 @@ class Conversation(Generic[OutputT]):
             if not self._is_begun:
                 await self._evaluation.open(AWAITING)
                 self._is_begun = True
-            self._remember(text)
-            return await self._evaluation.send(text, AWAITING, started, renders=self._renders)
+            self._remember(said.text)
+            return await self._evaluation.send(said, AWAITING, started, renders=self._renders)
         finally:
             self._line.leave()
 
@@ -288,18 +289,21 @@ class Conversation(Generic[OutputT]):
 
         return begin
 
-    def _said(self, message: object) -> str:
+    def _said(self, message: object) -> UserMessage:
         if isinstance(message, str):
-            return self._guarded(message)
+            return UserMessage(self._guarded(message))
+        if isinstance(message, Image | Document | list | tuple):
+            said = user_message(cast("list[str | Image | Document]", message))
+            return replace(said, text=self._guarded(said.text))
         if self._template is None:
             raise TypeError(
-                f"send() takes a text, got a {type(message).__name__}. "
+                f"send() takes a text, or a list of texts and images, got a {type(message).__name__}. "
                 "For typed messages give conversation() a message_template= section."
             )
         expected = self._template.params_type
         if expected is not None and not isinstance(message, expected):
             raise TypeError(f"The message_template= takes a {expected.__name__}, got a {type(message).__name__}.")
-        return self._template.render_body(message)
+        return UserMessage(self._template.render_body(message), contents_in(message))
 
     def _guarded(self, text: str) -> str:
         """The text as it is; in a block where it could pass for a part of the prompt, which the same role says."""

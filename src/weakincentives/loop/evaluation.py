@@ -37,6 +37,7 @@ from ..runtime.turn import OnCall, OnReply
 from ..session import Session
 from ..session.session import root_of
 from ..waiting import OutOfTime, Waiting
+from .attachments import Accepts, check_message, fitted
 from .recorded import EvaluationSteps, RecordedSteps
 from .request import ModelRequest, ModelTurn, RequestFailed, ToolSpec, tool_spec
 from .response import OpenCall, PromptResponse, by_call, check_open
@@ -55,6 +56,11 @@ _MAX_STEM_CHARS = 24
 
 class TurnAdapterProtocol(EvaluatingAdapter, Protocol):
     """What the loop needs of an adapter: a `TurnAdapter`."""
+
+    @property
+    def accepts(self) -> Accepts:
+        """What the model takes besides text."""
+        ...
 
     def ask(self, request: ModelRequest) -> ModelTurn:
         """Wait for the answer."""
@@ -177,7 +183,7 @@ class Evaluation(Generic[OutputT]):
             self._state.executor.return_signals()
 
     async def send(
-        self, text: str, waiting: Waiting, options: StartedOptions, *, renders: bool
+        self, message: UserMessage, waiting: Waiting, options: StartedOptions, *, renders: bool
     ) -> PromptResponse[OutputT]:
         """Answer one message more. Whatever is raised, every call is answered, and the next message may be sent."""
         state = self._state
@@ -191,7 +197,8 @@ class Evaluation(Generic[OutputT]):
             state.begin_message(options)
             if renders:
                 state.render_again()
-            state.transcript.add(UserMessage(text))
+            self._check_size(message)
+            state.transcript.add(message)
             response = await self._answered(steps)
             state.finished(response)
         except BaseException as error:
@@ -203,6 +210,15 @@ class Evaluation(Generic[OutputT]):
             with self._interjecting:
                 self._interjected = None
             state.executor.return_signals()
+
+    def _check_size(self, message: UserMessage) -> None:
+        """A message that is too large is not part of the conversation, which could not go on with it."""
+        try:
+            check_message(message, self._adapter.accepts)
+        except RequestFailed as failure:
+            raise self._state.error(
+                f"The message was not sent to {self._adapter.name}: {failure}.", "request"
+            ) from failure
 
     def interject(self, text: str) -> bool:
         """Say this to the model once the calls of its present turn are answered; False when no message is answered."""
@@ -384,6 +400,7 @@ class LiveSteps:
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """Ask, for no longer than the request's timeout."""
+        request = fitted(request, self._adapter.accepts)
         adapter, is_async = self._adapter, self._waiting.in_loop
         if request.timeout is None:
             return await adapter.aask(request) if is_async else adapter.ask(request)

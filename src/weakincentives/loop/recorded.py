@@ -136,9 +136,8 @@ class RecordedSteps:
         if not self.was_served:
             names, transcript = [tool.name for tool in self._executor.tools], self._transcript
             sections = self._executor.rendered_prompt.sections
-            await self._rows.write_prompt(
-                transcript.prompt, transcript.system, names, sections, self._waiting, transcript.prompt_attachments
-            )
+            prompt = (transcript.prompt, transcript.system, transcript.prompt_attachments)
+            await self._rows.write_prompt(prompt, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:

@@ -30,8 +30,8 @@ def dump(value: object, *, computed: bool = False) -> Any:
     """Plain dicts, lists, strings, numbers, booleans and None that `parse` turns back into `value`.
 
     Fields have the names that `parse` reads, their aliases. What a class sets itself (`field(init=False)`, computed
-    fields of pydantic models) is left out, since `parse` refuses it; `computed=True` keeps it, for a reader, and then an
-    `Image` or a `Document` is its one line of text instead of base64.
+    fields of pydantic models) is left out, since `parse` refuses it. `computed=True` is for readers: it keeps that, and
+    an `Image` or a `Document` is its one line of text instead of base64.
 
     Not-a-number and infinities become strings, since JSON has no form for them. `SchemaError` when something inside
     has no JSON form or contains itself.

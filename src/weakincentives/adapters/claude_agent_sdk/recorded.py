@@ -147,7 +147,8 @@ class DrivenRecord:
                 self._continues = False
                 names = [tool.name for tool in executor.tools]
                 prompt = executor.rendered_prompt
-                await self._rows.write_prompt(prompt.text, prompt.system, names, prompt.sections, AWAITING, prompt.attachments)
+                said = (prompt.text, prompt.system, prompt.attachments)
+                await self._rows.write_prompt(said, names, prompt.sections, AWAITING)
                 body = turn_body(turn._replace(stop_reason="tool_use" if turn.calls else "end_turn"))
                 body = {**body, "continues": True} if continues else body
                 await self._rows.write_turn(body, TokenUsage(), AWAITING)

@@ -361,16 +361,17 @@ class Recorder:
 
     async def write_prompt(
         self,
-        text: str,
-        system: str,
+        said: tuple[str, str, Attachments],
         tool_names: Sequence[str],
         sections: Iterable[SectionOutline],
         waiting: Waiting,
-        attachments: Attachments = (),
     ) -> None:
-        """Record what the model is told, if it differs from before in its text, its tools or its sections."""
+        """Record what the model is told, if it differs from before in its text, its tools or its sections.
+
+        `said` is the user's text, the system's, and what is shown besides.
+        """
         told = {"tools": list(tool_names), "sections": outline_data(sections)}
-        said = (text, system, attachments)
+        text, system, attachments = said
         before = (self.prompt, self.system, self.attachments)
         if self._stopped or (said == before and told == {**told, **self._prompt_row}):
             return
