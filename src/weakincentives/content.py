@@ -17,6 +17,9 @@ from typing import Any, ClassVar, NamedTuple, Self, cast, final
 MAX_CONTENT_BYTES = 32 * 1024 * 1024
 """The largest image or document. What a provider takes is less, mostly; its adapter knows."""
 
+KINDS_MADE: set[str] = set()
+"""What of the two this process has ever made. Where that is nothing, no value need be looked through for them."""
+
 _MAX_NAME_CHARS = 80
 _MAX_DEPTH = 20
 _IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
@@ -95,7 +98,7 @@ class Image:
     def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: object) -> Self:
+    def __deepcopy__(self, _memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[type[Image], tuple[bytes, str, str | None]]:
@@ -162,7 +165,7 @@ class Document:
     def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: object) -> Self:
+    def __deepcopy__(self, _memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[type[Document], tuple[bytes, str, str | None]]:
@@ -181,7 +184,6 @@ Content = Image | Document
 
 
 def _check(content: Any) -> None:
-    global _exists  # noqa: PLW0603 - a process has one
     kind, data, name = type(content).__name__, content.data, content.name
     if type(data) is not bytes:
         raise TypeError(f"{kind}(data) takes bytes, got {type(data).__name__}. {_fix_of(data, kind)}")
@@ -192,7 +194,7 @@ def _check(content: Any) -> None:
     _check_size(kind, len(data))
     given = content.media_type.partition(";")[0].strip().lower().replace("image/jpg", "image/jpeg")
     object.__setattr__(content, "media_type", _media_type(type(content), data, given))
-    _exists = True
+    KINDS_MADE.add(kind)
 
 
 def _fix_of(data: object, kind: str) -> str:
@@ -313,20 +315,12 @@ def bytes_text(data: bytes) -> str:
 # What is in a value.
 
 
-_exists = False
-
-
-def exists() -> bool:
-    """Whether this process has ever made an image or a document: where it has not, nothing need be looked for."""
-    return _exists
-
-
 def contents_in(value: object) -> tuple[Content, ...]:
     """The images and documents in a value, in order, each once.
 
     Looks into dataclasses, pydantic models, lists, tuples, sets and the values of mappings.
     """
-    if not _exists or value is None or type(value) in _LEAVES:
+    if not KINDS_MADE or value is None or type(value) in _LEAVES:
         return ()
     return tuple(dict.fromkeys(_found(value, ())))
 

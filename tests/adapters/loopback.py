@@ -367,8 +367,9 @@ class ResponsesWire(Wire):
 
     def wrong_parts(self, body: Mapping[str, Any]) -> Iterator[str]:
         for item in body["input"]:
-            content = item.get("content") if item.get("role") == "user" else item.get("output")
-            for part in content if isinstance(content, list) else ():
+            content: Any = item.get("content") if item.get("role") == "user" else item.get("output")
+            parts = cast("list[Any]", content) if isinstance(content, list) else []
+            for part in parts:
                 if part["type"] == "input_image":
                     yield from wrong_url(part["image_url"])
                 elif part["type"] == "input_file":

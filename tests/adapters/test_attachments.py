@@ -61,13 +61,14 @@ def base64_of(content: Image | Document) -> str:
 class TestOnTheWire:
     def test_prompts_and_results(self, wire: str, streamed: bool) -> None:
         """What the provider takes is sent once in each place where it stands, and the service accepts the form."""
-        listener = {"on_event": lambda event: None} if streamed else {}
+        told: list[Any] = []
+        on_event = told.append if streamed else None
         turns = [call("shoot", url="a"), call("shoot", url="b")]
         with connected(wire, turns, say("Seen."), media_types=["image/png", "image/jpeg", PDF_TYPE]) as (
             adapter,
             server,
         ):
-            response = adapter.evaluate(made_prompt(), Session(), **listener)
+            response = adapter.evaluate(made_prompt(), Session(), on_event=on_event)
             assert response.text == "Seen."
             body = json.dumps(server.received[1].body)
             counts = [body.count(base64_of(content)) for content in (PHOTO, BILL, SCREEN)]
@@ -77,9 +78,10 @@ class TestOnTheWire:
 
     def test_a_model_that_reads_text(self, wire: str, streamed: bool) -> None:
         """With `media_types=()` nothing but text is sent, and the model is told of each."""
-        listener = {"on_event": lambda event: None} if streamed else {}
+        told: list[Any] = []
+        on_event = told.append if streamed else None
         with connected(wire, call("shoot", url="a"), say("Read."), media_types=()) as (adapter, server):
-            adapter.evaluate(made_prompt(), Session(), **listener)
+            adapter.evaluate(made_prompt(), Session(), on_event=on_event)
             body = json.dumps(server.received[1].body)
             assert "base64" not in body
             assert "is not shown: this model is not sent image/png." in body

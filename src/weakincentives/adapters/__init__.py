@@ -19,6 +19,7 @@ from ..errors import (
 )
 from ..loop.adapter import Adapter, TurnAdapter
 from ..loop.adapter import ProviderAdapter as ProviderAdapter
+from ..loop.attachments import Accepts
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
 from ..loop.response import OpenCall, PromptResponse, history_of
 from ..loop.stream import EventStream, Finished, StreamEvent, SyncEventStream, sse
@@ -38,6 +39,7 @@ from ..runtime.progress import (
 )
 
 __all__ = [
+    "Accepts",
     "Adapter",
     "AnswerMessage",
     "BudgetExceededError",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..content import TEXT_TYPES, Content, Document, exists, size_text
+from ..content import TEXT_TYPES, Content, Document, contents_in, size_text, with_parts_as_text
 from ..prompt.placeholders import as_block
+from ..results import ToolResult
 from ..runtime.messages import AnswerMessage, Message, UserMessage
 from .request import ModelRequest, RequestFailed
 
@@ -51,10 +52,25 @@ TEXT_ONLY = Accepts()
 """A model that reads text and nothing else."""
 
 
+def user_message(message: str | Content | Sequence[str | Content]) -> UserMessage:
+    r"""A message of a user: a text, an image or a document, or several of these in order.
+
+    `TypeError` for anything else.
+
+    >>> from weakincentives.content import Document
+    >>> user_message(["What is this?", Document(b"%PDF-1.7", name="bill.pdf")]).text
+    'What is this?\n[document bill.pdf, application/pdf, 8 bytes]'
+    """
+    return UserMessage(message) if isinstance(message, str) else UserMessage(*with_parts_as_text(message))
+
+
+def shown_of(result: ToolResult[Any]) -> tuple[Content, ...]:
+    """The images and documents in a result that the model is to see."""
+    return () if result.exclude_value_from_context else contents_in(result.value)
+
+
 def attached(messages: Sequence[Message]) -> tuple[Content, ...]:
     """All images and documents in a conversation, in order."""
-    if not exists():
-        return ()
     return tuple(
         content
         for message in messages
@@ -70,7 +86,7 @@ def fitted(request: ModelRequest, accepts: Accepts) -> ModelRequest:
     that put it there. Elsewhere, and of a type that is not taken, it is a line. When all together are too large, the
     oldest become lines first.
     """
-    if not exists() or not attached(request.messages):
+    if not attached(request.messages):
         return request
     messages: list[Message] = list(request.messages)
     users = [at for at, message in enumerate(messages) if isinstance(message, UserMessage)]
@@ -142,4 +158,15 @@ def _fit(message: UserMessage | AnswerMessage, left: _Left, *, required: bool) -
     return replace(message, text="\n\n".join(texts), attachments=tuple(sent))
 
 
-__all__ = ["IMAGE_TYPES", "PDF_TYPE", "TEXT_ONLY", "Accepts", "attached", "check_message", "fitted", "fitted_answer"]
+__all__ = [
+    "IMAGE_TYPES",
+    "PDF_TYPE",
+    "TEXT_ONLY",
+    "Accepts",
+    "attached",
+    "check_message",
+    "fitted",
+    "fitted_answer",
+    "shown_of",
+    "user_message",
+]

@@ -21,13 +21,14 @@ from ..prompt.prompt import Prompt
 from ..prompt.section import Section
 from ..prompt.visibility import VisibilityOverrides
 from ..runtime.blocks import create_snapshot, release_snapshot, restore_snapshot
-from ..runtime.messages import History, UserMessage, user_message
+from ..runtime.messages import History, UserMessage
 from ..runtime.options import RunOptions, StartedOptions
 from ..runtime.progress import OnEvent
 from ..runtime.transactions import CompositeSnapshot
 from ..session import Session
 from ..waiting import AWAITING, BLOCKING, drive
 from .adapter import TurnAdapter
+from .attachments import user_message
 from .background import refuse_in_event_loop
 from .evaluation import Evaluation
 from .response import PromptResponse

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
+from ..content import KINDS_MADE
 from ..errors import VisibilityExpansionRequired, WinkError
 from ..interrupts import Lock, Shield, WeakTable, current_shield
 from ..prompt.events import ToolInvoked
@@ -400,7 +401,8 @@ class LiveSteps:
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """Ask, for no longer than the request's timeout."""
-        request = fitted(request, self._adapter.accepts)
+        if KINDS_MADE:
+            request = fitted(request, self._adapter.accepts)
         adapter, is_async = self._adapter, self._waiting.in_loop
         if request.timeout is None:
             return await adapter.aask(request) if is_async else adapter.ask(request)

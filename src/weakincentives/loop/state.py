@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, final
 from uuid import uuid4
 
 from ..budget import BudgetTracker, TokenUsage
+from ..content import KINDS_MADE
 from ..deadlines import Deadline
 from ..errors import (
     BudgetExceededError,
@@ -23,10 +24,11 @@ from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
 from ..runtime.inside import one_at_a_time
-from ..runtime.messages import AnswerMessage, Transcript, UserMessage, shown_of
+from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import SectionsOpened, TurnStarted
 from ..session import Session
+from .attachments import shown_of
 from .events import EvaluationEvents
 from .request import StopReason
 from .response import OpenCall, PromptResponse, attach_history
@@ -243,7 +245,8 @@ class EvaluationState(Generic[OutputT]):
 
     def replied(self, reply: ToolReply) -> None:
         """A call has its answer."""
-        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error, shown_of(reply.result)))
+        shown = shown_of(reply.result) if KINDS_MADE else ()
+        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error, shown))
         if self.heartbeat is not None:
             self.heartbeat.beat()
         if self.events.on_event is not None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
-from ..content import Content, contents_in
-from ..content import exists as contents_exist
+from ..content import KINDS_MADE, Content, contents_in
 from ..errors import PromptError, PromptRenderError, VisibilityExpansionRequired
 from ..results import ToolResult
 from ..session import SessionProtocol
@@ -120,7 +119,7 @@ def render(
         in_full[node.index] = shown.in_full
         if shown.in_full:
             role.append(_full_text(shown, session))
-            if shown.params is not None and contents_exist():
+            if KINDS_MADE and shown.params is not None:
                 attachments.update(dict.fromkeys(_contents_of(shown)))
             for bound in node.tools:
                 tool_map[bound.tool.name] = bound

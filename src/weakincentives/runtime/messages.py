@@ -6,22 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from ..content import Content, contents_in, with_parts_as_text
-from ..results import ToolResult
+from ..content import Content
 from ..serde import dump_json, parse
-
-_MAX_HISTORY_BYTES = 1024 * 1024 * 1024
-"""A conversation with images is long; it is the program's own text, not a model's."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message to the model: a rendered prompt, or what was wrong with its last answer.
-
-    Attributes:
-        attachments: images and documents, which are sent after the text, in order. The text may have a line for each.
-    """
+    """A message to the model: a rendered prompt, or what was wrong with its last answer; then its attachments."""
 
     text: str
     attachments: tuple[Content, ...] = ()
@@ -58,12 +50,7 @@ class ModelMessage:
 @final
 @dataclass(frozen=True, slots=True)
 class AnswerMessage:
-    """The answer to one call.
-
-    Attributes:
-        is_error: only when something unexpected happened.
-        attachments: the images and documents in the result, in order.
-    """
+    """The answer to one call, and what its result shows. `is_error` only when something unexpected happened."""
 
     call_id: str
     text: str
@@ -96,7 +83,7 @@ class History:
     @classmethod
     def from_json(cls, text: str) -> History:
         """Read what `to_json` wrote; `ParseError` lists what is wrong with anything else."""
-        return parse(cls, text, max_bytes=_MAX_HISTORY_BYTES)
+        return parse(cls, text, max_bytes=None)  # the program's own text; images make it long
 
     @classmethod
     def of(cls, history: History | Iterable[Message] | None) -> History:
@@ -107,23 +94,6 @@ class History:
     def open_calls(self) -> tuple[CallMessage, ...]:
         """The calls of the last turn that were not answered; there are some in manual mode, and after a crash."""
         return open_calls(self.messages)
-
-
-def user_message(message: str | Content | Sequence[str | Content]) -> UserMessage:
-    r"""A message of a user: a text, an image or a document, or several of these in order.
-
-    `TypeError` for anything else.
-
-    >>> from weakincentives.content import Document
-    >>> user_message(["What is this?", Document(b"%PDF-1.7", name="bill.pdf")]).text
-    'What is this?\n[document bill.pdf, application/pdf, 8 bytes]'
-    """
-    return UserMessage(message) if isinstance(message, str) else UserMessage(*with_parts_as_text(message))
-
-
-def shown_of(result: ToolResult[Any]) -> tuple[Content, ...]:
-    """The images and documents in a result that the model is to see."""
-    return () if result.exclude_value_from_context else contents_in(result.value)
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[CallMessage, ...]:
@@ -251,6 +221,4 @@ __all__ = [
     "Transcript",
     "UserMessage",
     "open_calls",
-    "shown_of",
-    "user_message",
 ]

@@ -20,8 +20,7 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..content import exists as contents_exist
-from ..content import for_readers
+from ..content import KINDS_MADE, for_readers
 from ..errors import SchemaError
 from .type_adapters import adapter
 
@@ -45,7 +44,7 @@ def dump(value: object, *, computed: bool = False) -> Any:
     {'x': 1, 'tags': ['a']}
     """
     try:
-        if computed and contents_exist():
+        if computed and KINDS_MADE:
             with for_readers():
                 return from_json(to_json(renamed(value, computed), inf_nan_mode="strings"))
         return from_json(to_json(renamed(value, computed), inf_nan_mode="strings"))
@@ -56,7 +55,7 @@ def dump(value: object, *, computed: bool = False) -> Any:
 def dump_json(value: object, *, indent: int | None = None, computed: bool = False) -> str:
     """`dump` as JSON text; compact unless an indent is given."""
     try:
-        if computed and contents_exist():
+        if computed and KINDS_MADE:
             with for_readers():
                 return to_json(renamed(value, computed), indent=indent, inf_nan_mode="strings").decode()
         return to_json(renamed(value, computed), indent=indent, inf_nan_mode="strings").decode()

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, cast, final
 from ...budget import TokenUsage
 from ...content import Content
 from ...errors import ParseError, PromptEvaluationError, RecordError, RollbackError, WinkError
-from ...loop.attachments import fitted
+from ...loop.attachments import fitted, shown_of
 from ...loop.request import ModelRequest, RequestFailed, StopReason
 from ...loop.response import PromptResponse
 from ...loop.settings import AdapterSettings
@@ -26,7 +26,7 @@ from ...loop.state import EvaluationState, Repair
 from ...prompt.events import ToolInvoked
 from ...prompt.prompt import Prompt
 from ...runtime.call import ToolCall, ToolReply
-from ...runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage, shown_of
+from ...runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
 from ...runtime.options import StartedOptions
 from ...runtime.progress import ReasoningDelta, TextDelta
 from ...runtime.redaction import ended_text, redact, text_of

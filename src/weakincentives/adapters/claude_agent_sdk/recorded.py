@@ -15,6 +15,7 @@ from ...budget import TokenUsage
 from ...errors import RunFormatError
 from ...filesystem import Filesystem
 from ...filesystem.views import is_recordable
+from ...loop.attachments import shown_of
 from ...loop.recorded import error_of, failure_body, params_of, turn_body, turn_of
 from ...loop.request import ModelTurn
 from ...loop.response import PromptResponse
@@ -23,7 +24,7 @@ from ...prompt.events import ToolInvoked
 from ...prompt.tool import Tool
 from ...runtime.call import ToolCall, ToolReply
 from ...runtime.executor import ToolExecutor
-from ...runtime.messages import AnswerMessage, CallMessage, ModelMessage, shown_of
+from ...runtime.messages import AnswerMessage, CallMessage, ModelMessage
 from ...runtime.record.calls import RunRecorder, redo
 from ...runtime.record.rows import Step
 from ...runtime.run import Run

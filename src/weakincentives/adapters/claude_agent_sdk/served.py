@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from typing import Any, final
 
 from ...errors import PromptEvaluationError, VisibilityExpansionRequired
-from ...loop.attachments import IMAGE_TYPES, Accepts, fitted_answer
+from ...loop.attachments import IMAGE_TYPES, Accepts, fitted_answer, shown_of
 from ...loop.request import tool_spec
 from ...loop.state import EvaluationState
 from ...prompt.tool import Tool
 from ...prompt.tool_metadata import ToolAnnotations
 from ...results import ToolResult
 from ...runtime.call import ToolCall, ToolReply
-from ...runtime.messages import AnswerMessage, shown_of
+from ...runtime.messages import AnswerMessage
 from ...runtime.redaction import ended_text
 from ...runtime.truncation import READ_TOOL, ReadToolResult, ResultPart
 from ..sdk_adapter import base64_of

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from ...content import KINDS_MADE, KeptApart, kept_apart
 from ...content import Content as Attachment
-from ...content import KeptApart, exists, kept_apart
 from ...errors import ParseError, RunFormatError
 from ...serde import dump, parse
 from .protocol import RunStore
@@ -28,7 +28,7 @@ class _Shown:
 
 def contents_apart(store: RunStore, blobs: dict[str, Content]) -> AbstractContextManager[None]:
     """While it is open, images and documents in what is dumped are added to the blobs, and stand there by name."""
-    if not exists():
+    if not KINDS_MADE:
         return nullcontext()
 
     def put(data: bytes) -> str:
