@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..content import TEXT_TYPES, Content, Document, contents_in, size_text, with_parts_as_text
 from ..prompt.placeholders import as_block
 from ..results import ToolResult
-from ..runtime.messages import AnswerMessage, Message, UserMessage
+from ..runtime.messages import AnswerMessage, Message, Messages, UserMessage
 from .request import ModelRequest, RequestFailed
 
 IMAGE_TYPES: frozenset[str] = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -86,9 +86,10 @@ def fitted(request: ModelRequest, accepts: Accepts) -> ModelRequest:
     that put it there. Elsewhere, and of a type that is not taken, it is a line. When all together are too large, the
     oldest become lines first.
     """
-    if not attached(request.messages):
+    said = request.messages
+    if not (said.shows if isinstance(said, Messages) else attached(said)):
         return request
-    messages: list[Message] = list(request.messages)
+    messages: list[Message] = list(said)
     users = [at for at, message in enumerate(messages) if isinstance(message, UserMessage)]
     needed = [*dict.fromkeys((users[0], users[-1]))] if users else []
     rest = [at for at in range(len(messages) - 1, -1, -1) if at not in needed]

@@ -103,7 +103,7 @@ class RecordedSteps:
             self._say_messages()
             rows, now = self._rows, self._transcript
             said = (rows.prompt or "", rows.system, rows.attachments)
-            if rows.prompt is not None and said != (now.prompt, now.system, now.prompt_attachments):
+            if rows.prompt is not None and said != (now.prompt.text, now.system, now.prompt.attachments):
                 now.set_prompt(*said)  # what the model read, whatever the program would say today
             return turn_of(step)
         end = self._rows.next_end()
@@ -136,7 +136,7 @@ class RecordedSteps:
         if not self.was_served:
             names, transcript = [tool.name for tool in self._executor.tools], self._transcript
             sections = self._executor.rendered_prompt.sections
-            prompt = (transcript.prompt, transcript.system, transcript.prompt_attachments)
+            prompt = (transcript.prompt.text, transcript.system, transcript.prompt.attachments)
             await self._rows.write_prompt(prompt, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 

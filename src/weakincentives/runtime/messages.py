@@ -117,22 +117,21 @@ class Transcript:
     What `upto_now` handed out never changes: messages are only added, and replacing the prompt starts a new list.
     """
 
-    __slots__ = ("_items", "_prompt_at", "system")
+    __slots__ = ("_items", "_prompt_at", "_shows", "system")
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
         self.system: str = ""
         self._items: list[Message] = list(earlier)
         self._prompt_at: int | None = None
+        self._shows = any(not isinstance(message, ModelMessage) and message.attachments for message in self._items)
 
     def set_prompt(self, text: str, system: str = "", attachments: tuple[Content, ...] = ()) -> None:
-        """Say the prompt, or say it in new words at the same place; without a text, only what the system says.
-
-        What the system's part shows besides text is in the attachments, too, since providers take it of users only.
-        """
+        """Say the prompt, or say it anew at the same place; without text and attachments, only what the system says."""
         self.system = system
-        if not text and system and (self.prompt or not (attachments or self.prompt_attachments)):
+        if not text and system and (self.prompt.text or not (attachments or self.prompt.attachments)):
             return
         message = UserMessage(text, attachments)
+        self._shows = self._shows or bool(attachments)
         if self._prompt_at is None:
             self._prompt_at = len(self._items)
             self._items.append(message)
@@ -141,16 +140,10 @@ class Transcript:
             self._items[self._prompt_at] = message
 
     @property
-    def prompt(self) -> str:
+    def prompt(self) -> UserMessage:
         """The prompt as the model reads it now; empty before it was said."""
         message = None if self._prompt_at is None else self._items[self._prompt_at]
-        return message.text if isinstance(message, UserMessage) else ""
-
-    @property
-    def prompt_attachments(self) -> tuple[Content, ...]:
-        """What the prompt shows besides text."""
-        message = None if self._prompt_at is None else self._items[self._prompt_at]
-        return message.attachments if isinstance(message, UserMessage) else ()
+        return message if isinstance(message, UserMessage) else UserMessage("")
 
     def adopt_prompt(self, text: str) -> bool:
         """Take a message of the earlier conversation for the prompt: the newest with this text, else the newest one.
@@ -165,6 +158,7 @@ class Transcript:
     def add(self, message: Message) -> None:
         """Append a message."""
         self._items.append(message)
+        self._shows = self._shows or (not isinstance(message, ModelMessage) and bool(message.attachments))
 
     def cut(self, length: int) -> None:
         """Forget all but the first messages."""
@@ -174,7 +168,7 @@ class Transcript:
 
     def upto_now(self) -> Messages:
         """The messages so far, without copying them."""
-        return Messages(self._items, len(self._items))
+        return Messages(self._items, len(self._items), self._shows)
 
     def history(self) -> History:
         """The messages so far, as a value."""
@@ -187,13 +181,13 @@ class Transcript:
 
 @final
 class Messages(Sequence[Message]):
-    """The first messages of a list that only grows: a request's view of the conversation."""
+    """The first messages of a list that only grows: a request's view of it. `shows`: whether there are attachments."""
 
-    __slots__ = ("_items", "_length")
+    __slots__ = ("_items", "_length", "shows")
 
-    def __init__(self, items: list[Message], length: int) -> None:
-        self._items = items
-        self._length = length
+    def __init__(self, items: list[Message], length: int, shows: bool) -> None:
+        self._items, self._length = items, length
+        self.shows: bool = shows
 
     def __len__(self) -> int:
         return self._length
