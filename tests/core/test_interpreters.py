@@ -87,7 +87,8 @@ def test_private_parts_of_the_interpreter_are_few_and_known() -> None:
 
 
 def _reads_annotations(file: Path) -> bool:
-    for node in ast.walk(ast.parse(file.read_text())):
+    text = file.read_text()
+    for node in ast.walk(ast.parse(text)) if "__annotations__" in text else ():
         match node:
             case ast.Attribute(attr="__annotations__", ctx=ast.Load()):
                 return True

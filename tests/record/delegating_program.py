@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -172,7 +173,7 @@ class Ending(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] - fina
     """Ends the process before or after the n-th write to the record."""
 
     def __init__(self, path: Path, at: int, how: str) -> None:
-        super().__init__(path)
+        super().__init__(path, durable=False)
         self._left, self._how = at, how
 
     def append(self, info: RunInfo, rows: NewRows) -> None:
@@ -209,6 +210,10 @@ def in_a_process(here: Path, at: int, how: str, *, in_loop: bool) -> int:
 
 def main(how: str, mode: str) -> None:
     """End at the first write, the second and so on, until the run comes to its end before that."""
+    warm = Path("warm")
+    warm.mkdir()
+    run_in(warm, 0, how, in_loop=False)  # imports what is imported late: otherwise every process would
+    gc.freeze()
     at, code = 0, 9
     while code == 9:
         at += 1

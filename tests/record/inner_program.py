@@ -75,9 +75,8 @@ def prompt_of(where: str, names: list[str]) -> Prompt[Any]:
             if where == "last" and params.name == mails[-1]:
                 wait_for(len(mails))
                 kill()
-            if (
-                where == "first"
-            ):  # one that opened is on record then; one that answered waits until the others have read
+            if where == "first":
+                # One that opened is on record then; one that answered waits until the others have read.
                 wait_for(len(mails))
                 with SqliteRunStore(HERE / "runs.db") as store:
                     wait_until(lambda: bool(answered) or any(step.kind == "call" for step in store.steps("run")))

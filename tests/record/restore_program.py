@@ -5,6 +5,7 @@ It prints how each ended, how the resume after it did, and the files then, after
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -35,7 +36,7 @@ def hear(operation: str, arguments: tuple[Any, ...]) -> None:
 
 
 def work(how: str, at: int) -> None:
-    """`begin` is interrupted; `restore` writes what is on record over what is there; `resume` does not."""
+    """`begin` is interrupted; `restore` writes what is on record over what is there; `resume` does not; nor `warm`."""
     ROOT.mkdir(exist_ok=True)
     session = Session()
     files = VfsToolsSection(session=session, config=VfsConfig(root=ROOT))
@@ -51,8 +52,8 @@ def work(how: str, at: int) -> None:
             os._exit(0)
         return [written, again, say("done")][said]
 
-    sys.addaudithook(hear)
     if how == "restore":
+        sys.addaudithook(hear)
         LEFT.append(at)
     with SqliteRunStore("runs.db", durable=False) as store:
         world: Any = "restore" if how == "restore" else "check"
@@ -84,6 +85,12 @@ def files() -> dict[str, str | None]:
 
 
 def main() -> None:
+    warm = Path("warm")
+    warm.mkdir()
+    os.chdir(warm)
+    work("warm", 0)  # imports what is imported late: otherwise every process would
+    os.chdir("..")
+    gc.freeze()
     first = Path("first").absolute()
     first.mkdir()
     os.chdir(first)

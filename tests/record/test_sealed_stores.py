@@ -27,7 +27,7 @@ from weakincentives.testing import RunStoreContract, ScriptedAdapter, call, say
 from .sealing import SEAL, HmacSeal
 
 NEW = NewRun("Desk", "a session")
-LARGE = b"secret-in-a-large-file " * 100_000
+LARGE = b"secret-in-a-large-file " * 50_000
 
 
 class TestSealedSqliteRunStore(RunStoreContract):
