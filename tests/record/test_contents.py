@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from weakincentives import Prompt, Session, Tool, ToolContext, ToolInvoked, ToolResult
+from weakincentives import MainLoop, Prompt, Session, Tool, ToolContext, ToolInvoked, ToolResult
 from weakincentives.content import Document, Image
 from weakincentives.errors import ParseError
 from weakincentives.prompt import MarkdownSection
-from weakincentives.runtime import SqliteRunStore
+from weakincentives.runtime import MainLoopConfig, SqliteRunStore
 from weakincentives.runtime.messages import AnswerMessage, UserMessage
 from weakincentives.runtime.record import export_run
 from weakincentives.serde import parse
@@ -182,3 +182,27 @@ def test_ended_runs_and_ids_of_calls(store: SqliteRunStore) -> None:
     assert [answer.attachments for answer in answers] == [(SCREEN, LETTER)] * 2
     assert isinstance(response.history.messages[0], UserMessage)
     assert response.history.messages[0].attachments == (PHOTO,)
+
+
+@dataclass(frozen=True)
+class Scanned:
+    scan: Document
+
+
+class Clerk(MainLoop[Scanned, str]):
+    def prepare(self, request: Scanned) -> tuple[Prompt[str], Session]:
+        section = MarkdownSection[Scanned](title="Task", template="Enter ${scan}.")
+        return Prompt[str](name="clerk", sections=[section]).bind(request), Session()
+
+
+@pytest.mark.slow  # 17 MB of base64
+def test_a_request_with_a_large_scan_is_resumed(tmp_path: Path) -> None:
+    """The request of a loop is read back from the record, however large the scan in it is."""
+    scan = Document(b"%PDF-1.7" + bytes(13 * 1024 * 1024), name="scan.pdf")
+    with SqliteRunStore(tmp_path / "runs.db") as store:
+        config = MainLoopConfig(runs=store)
+        with pytest.raises(KeyboardInterrupt):
+            Clerk(adapter=ScriptedAdapter(KeyboardInterrupt()), config=config).execute(Scanned(scan), run_id="r")
+        adapter = ScriptedAdapter(say("Entered."))
+        Clerk(adapter=adapter, config=config).resume("r")
+        assert shown(adapter, 0) == [(scan,)]
