@@ -212,8 +212,8 @@ def redo(call: ToolCall, step: Step, params: Any, rows: Recorder, run: Any) -> T
     """
     bound = run.tools.get(call.name)
     try:
-        inside = rows.events_in(step)
-        with contents_of(rows.store):
+        with contents_of(rows.store, step.body):
+            inside = rows.events_in(step)
             event = event_of(step, params, None if bound is None else bound.tool, rows, run)
     except (SessionFormatError, KeyError, TypeError, ValueError) as error:
         raise RunFormatError(f"Step {step.seq} of the record cannot be read: {error}.") from error

@@ -21,6 +21,9 @@ Attachments = tuple[Attachment, ...]
 """What a message shows besides text."""
 
 
+_NONE = nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
     attachments: Attachments
@@ -29,7 +32,7 @@ class _Shown:
 def contents_apart(store: RunStore, blobs: dict[str, Content]) -> AbstractContextManager[None]:
     """While it is open, images and documents in what is dumped are added to the blobs, and stand there by name."""
     if not KINDS_MADE:
-        return nullcontext()
+        return _NONE
 
     def put(data: bytes) -> str:
         name = digest_of(data)
@@ -43,9 +46,12 @@ def contents_apart(store: RunStore, blobs: dict[str, Content]) -> AbstractContex
     return kept_apart(KeptApart(put, get))
 
 
-def contents_of(store: RunStore) -> AbstractContextManager[None]:
-    """While it is open, names of images and documents in what is loaded become these again."""
-    return kept_apart(KeptApart(digest_of, store.blob))
+def contents_of(store: RunStore, body: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
+    """While it is open, names of images and documents in what is loaded become these again.
+
+    Given the body of the step that is loaded, it does nothing for one that refers to none.
+    """
+    return _NONE if body is not None and "contents" not in body else kept_apart(KeptApart(digest_of, store.blob))
 
 
 def referring(body: Mapping[str, Any], shown: Mapping[str, Content]) -> Mapping[str, Any]:

@@ -222,8 +222,7 @@ class Recorder:
     def events_in(self, step: Step) -> list[Any]:
         """The engine's own events of what a call did inside, such as calls of an agent that it asked."""
         self._own.add(step.body["event"]["id"])
-        with contents_of(self.store):
-            return load_logged(step.body.get("inside", ()), self._find)
+        return load_logged(step.body.get("inside", ()), self._find)
 
     def was_started(self, call_id: str) -> bool:
         """Whether the record ends while this call ran; asked once `next_call` knows nothing of it."""
@@ -306,7 +305,7 @@ class Recorder:
     def _show(self, step: Step, skip: Iterable[type[Any]] = REBUILT) -> None:
         try:
             state, self._large = self._large.read(step.body.get("state", {}))
-            with contents_of(self.store):
+            with contents_of(self.store, step.body):
                 if self.keeps_views:
                     apply_readable(self._shown, state, self._find, self._unread)
                 else:
