@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from weakincentives.errors import PromptEvaluationError
 from weakincentives.loop.attachments import Accepts
 from weakincentives.loop.request import ModelRequest, ModelTurn
 from weakincentives.prompt import IdempotencyConfig, MarkdownSection, ToolAnnotations
-from weakincentives.runtime import EffectLedger, JsonlLog, MainLoopConfig
+from weakincentives.runtime import EffectLedger, JsonlLog, MainLoopConfig, SqliteRunStore
 from weakincentives.runtime.messages import AnswerMessage, UserMessage
 from weakincentives.testing import ScriptedAdapter, call, say
 
@@ -338,6 +339,20 @@ class TestConversations:
             with pytest.raises(TypeError, match="got int"):
                 chat.send(["x", 3])
         adapter.assert_complete()
+
+    def test_photos_on_record(self, tmp_path: Path) -> None:
+        """A conversation on record is opened again with the photos of its messages; the photo is kept as a blob."""
+        with SqliteRunStore(tmp_path / "runs.db") as store:
+            config = MainLoopConfig(runs=store)
+            with self.Loop(adapter=ScriptedAdapter(say("A cat.")), config=config).conversation("x", id="c") as chat:
+                chat.send(["What is this?", PHOTO])
+            adapter = ScriptedAdapter(say("A dog."))
+            with self.Loop(adapter=adapter, config=config).conversation("x", id="c") as chat:
+                chat.send(OTHER)
+            users = [message for message in adapter.requests[0].messages if isinstance(message, UserMessage)]
+            assert [message.attachments for message in users] == [(PHOTO,), (OTHER,)]
+            assert "iVBOR" not in str([step.body for step in store.steps("c")])
+            assert store.verify() == []
 
     def test_one_that_is_too_large_does_not_end_the_conversation(self) -> None:
         """The message fails before anything is sent; the next one is answered."""

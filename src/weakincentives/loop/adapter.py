@@ -260,7 +260,7 @@ class TurnAdapter(Adapter):
         if tool_results is None or options.history is not None:
             started = options.started()
             if recorder is not None:
-                context = _context_of(recorder, session, started.run_context)
+                context = context_of(recorder, session, started.run_context)
                 started = started.replace(recorder=recorder, run_context=context)
             if tool_results is not None:
                 tool_results = tuple(tool_results)
@@ -335,7 +335,7 @@ def _looked_at(prompt: Prompt[Any], session: Session) -> Generator[ResourceRecor
         raise
 
 
-def _context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:
+def context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:
     """The ids of a recorded run: the attempt is counted, and the session keeps its recorded id."""
     attempts = recorder.rows.attempt - 1
     if given is None:
@@ -347,4 +347,13 @@ def _context_of(recorder: RunRecorder, session: Session, given: RunContext | Non
 ProviderAdapter = TurnAdapter
 """The name of `TurnAdapter` in earlier releases."""
 
-__all__ = ["Adapter", "AdapterKeywords", "ProviderAdapter", "TurnAdapter", "aopen_record", "record_of"]
+__all__ = [
+    "Adapter",
+    "AdapterKeywords",
+    "ProviderAdapter",
+    "TurnAdapter",
+    "aopen_record",
+    "context_of",
+    "open_record",
+    "record_of",
+]

@@ -32,7 +32,9 @@ value_of_call: ContextVar[Prompt[Any] | None] = ContextVar("weakincentives_value
 """A prompt whose answer is the value of the call around it, on the same session: it is routed once, with the call."""
 
 
-def publish(session: Session, event: PromptRendered | PromptExecuted, *, routes_output: bool = True) -> None:
+def publish(
+    session: Session, event: PromptRendered | PromptExecuted, *, routes_output: bool = True, tells: bool = True
+) -> None:
     """Record the event, route a typed answer to the reducers of its type, tell the subscribers.
 
     What fails there is logged. It keeps neither the event from the log nor the evaluation from going on: the answer was
@@ -50,7 +52,8 @@ def publish(session: Session, event: PromptRendered | PromptExecuted, *, routes_
         except ReducerError as error:
             what = f"A reducer failed on the output of the prompt {event.prompt_name!r}"
             log_crash(logger, what, error, _log_extra(event))
-    session.dispatcher.dispatch(event)  # which logs what subscribers raise
+    if tells:
+        session.dispatcher.dispatch(event)  # which logs what subscribers raise
 
 
 def _log_extra(event: PromptRendered | PromptExecuted) -> dict[str, str | int] | None:
@@ -63,7 +66,7 @@ class EvaluationEvents:
 
     __slots__ = (
         "_broken", "_common", "_is_value", "_listening", "_recorder", "_run_id", "_session", "_started",
-        "on_event", "streamed", "turn",
+        "is_served", "on_event", "streamed", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +97,7 @@ class EvaluationEvents:
         self._listening: object = None
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
+        self.is_served: bool = False  # what is on record: subscribers were told of it when it happened
 
     def begin_again(self) -> None:
         """Another message of the same conversation: its turns and its time are its own."""
@@ -158,7 +162,9 @@ class EvaluationEvents:
         """A prompt is about to be sent."""
         names = tuple(tool.name for tool in rendered.tools)
         publish(
-            self._session, PromptRendered(text=rendered.text, system=rendered.system, tool_names=names, **self._common)
+            self._session,
+            PromptRendered(text=rendered.text, system=rendered.system, tool_names=names, **self._common),
+            tells=not self.is_served,
         )
 
     def executed(self, text: str | None, output: Any, stop_reason: StopReason, usage: TokenUsage) -> None:
@@ -170,4 +176,5 @@ class EvaluationEvents:
                 text=text, output=output, stop_reason=stop_reason, usage=usage, duration=duration, **self._common
             ),
             routes_output=not self._is_value,
+            tells=not self.is_served,
         )

@@ -6,11 +6,12 @@ code, and users' code need not be deterministic.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Protocol, cast, final
 
 from ..budget import TokenUsage
-from ..errors import PromptEvaluationError, RunFormatError, VisibilityExpansionRequired
+from ..errors import PromptEvaluationError, RecordError, RunFormatError, VisibilityExpansionRequired
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..filesystem.views import behind_views, is_recordable
 from ..runtime.admission import parse
@@ -23,9 +24,11 @@ from ..runtime.record.files import KeptFile, World, told_of_kept
 from ..runtime.record.rows import Step
 from ..runtime.run import Run
 from ..runtime.turn import OPENED, OnCall, OnReply
-from ..waiting import Waiting
+from ..waiting import UNINTERRUPTED, Waiting
 from .request import ModelRequest, ModelTurn
 from .response import PromptResponse
+
+_logger = logging.getLogger(__name__)
 
 
 class EvaluationSteps(Protocol):
@@ -64,6 +67,26 @@ class EvaluationSteps(Protocol):
         """Leave them."""
         ...
 
+    async def heard(self, message: UserMessage) -> None:
+        """The user has sent this message; the model is not asked before this returns."""
+        ...
+
+    async def asked_again(self) -> None:
+        """The user wants the last message answered, which failed."""
+        ...
+
+    async def interjected(self, texts: Sequence[str]) -> Sequence[str]:
+        """What the user said meanwhile, to be told to the model now."""
+        ...
+
+    def left_over(self, texts: Sequence[str]) -> Sequence[str]:
+        """What the user said meanwhile, of a message that fails: it is told with the next one."""
+        ...
+
+    async def outcome(self, call: ToolCall) -> ToolReply | None:
+        """What became of a call that an earlier process left open; None when it was not run."""
+        ...
+
     async def finished(self, response: PromptResponse[Any]) -> None:
         """The evaluation has this answer."""
         ...
@@ -73,9 +96,17 @@ class EvaluationSteps(Protocol):
         ...
 
 
+class RecordEnds(BaseException):
+    """There is no more on record of a message that is only to be served."""
+
+
 @final
 class RecordedSteps:
-    """Stands between an evaluation and its live steps."""
+    """Stands between an evaluation and its live steps.
+
+    Attributes:
+        serves_only: what is not on record is not done: `RecordEnds` is raised instead.
+    """
 
     def __init__(  # noqa: PLR0917 - what an evaluation consists of
         self,
@@ -93,7 +124,15 @@ class RecordedSteps:
         self._waiting = waiting
         self._world: World = world
         self.was_served: bool = False
+        self.serves_only: bool = False
         self._kept: tuple[KeptFile, ...] = ()
+        self._expansions: dict[str, VisibilityExpansionRequired] = {}  # of calls that have no answer yet
+        self._left_over: Sequence[str] = ()
+
+    def wait_with(self, live: EvaluationSteps, waiting: Waiting) -> None:
+        """Do what is not on record so from now on: a conversation may be used from plain code and from async code."""
+        self._live = live
+        self._waiting = waiting
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """The next turn on record; else the model is asked, unless the run has ended."""
@@ -106,7 +145,7 @@ class RecordedSteps:
             if rows.prompt is not None and said != (now.prompt.text, now.system, now.prompt.attachments):
                 now.set_prompt(*said)  # what the model read, whatever the program would say today
             return turn_of(step)
-        end = self._rows.next_end()
+        end = self._rows.coming_end() if self._rows.is_conversation else self._rows.next_end()
         if end is not None:
             raise error_of(end)
         await self._go_on()
@@ -119,6 +158,8 @@ class RecordedSteps:
 
         This is on record before anything else happens, so that the next attempt takes these files for what they are.
         """
+        if self.serves_only:
+            raise RecordEnds
         if self._kept:
             kept, self._kept = self._kept, ()
             await self._rows.write_message(told_of_kept(kept), kept, self._waiting)
@@ -130,6 +171,41 @@ class RecordedSteps:
             self._transcript.add(UserMessage(text))
         self._rows.messages = []
         return bool(said)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the message that is served failed here."""
+        end = self._rows.coming_end()
+        return end is not None and "error" in end.body
+
+    async def heard(self, message: UserMessage) -> None:
+        """Record the message; nothing is asked before that is on record."""
+        await self._rows.write_user("message", message.text, self._waiting, attachments=message.attachments)
+
+    async def asked_again(self) -> None:
+        """Record that the last message is asked about again."""
+        await self._rows.write_user("resume", "The message is asked about again.", self._waiting)
+
+    async def interjected(self, texts: Sequence[str]) -> Sequence[str]:
+        """What is on record here; else it is recorded."""
+        if self.serves_only:
+            return self._rows.next_interjections()
+        for text in texts:
+            await self._rows.write_user("interjection", text, self._waiting)
+        return texts
+
+    def left_over(self, texts: Sequence[str]) -> Sequence[str]:
+        """The same; it is recorded with the failure."""
+        if self.serves_only:
+            return self._rows.next_interjections()
+        self._left_over = texts
+        return texts
+
+    async def outcome(self, call: ToolCall) -> ToolReply | None:
+        """Unknown of one that was started; else what log and ledger know."""
+        if self._rows.was_started(call.id):
+            return await self._unknown(call)
+        return await self._live.outcome(call)
 
     async def said(self, turn: ModelTurn) -> None:
         """Record what the model said, with ids as they are used; nothing is run before that is on record."""
@@ -148,6 +224,9 @@ class RecordedSteps:
         expansion: VisibilityExpansionRequired | None = None
         run = self._executor.run
         for at, call in enumerate(calls):
+            if call.id in self._expansions:
+                expansion = self._expansions[call.id]
+                continue
             step = self._rows.next_call(call.id)
             was_started = step is None and self._rows.was_started(call.id)
             if step is None:
@@ -165,12 +244,14 @@ class RecordedSteps:
                 reply = redo(call, step, params_of(call, step, run), self._rows, run)
                 if reply.outcome == "expanded":
                     expansion = VisibilityExpansionRequired(reply.message, section_keys=step.body["sections"])
+                    self._expansions[call.id] = expansion
             elif was_started:
                 reply = await self._interrupted(call)
             else:
                 reply = await conclude(call, Refused("cancelled", OPENED), run, self._waiting)
             replies.append(reply)
             on_reply(reply)
+        self._expansions.clear()
         if expansion is not None:
             raise expansion
         return replies
@@ -182,6 +263,10 @@ class RecordedSteps:
         if bound is not None and bound.tool.annotations.idempotent:
             replies = await self._live.execute([call], None, lambda _: None)
             return replies[0]
+        return await self._unknown(call)
+
+    async def _unknown(self, call: ToolCall) -> ToolReply:
+        run = self._executor.run
         text = (
             f"The process ended while '{call.name}' ran, so whether it took effect is unknown.\n"
             "Check before you repeat it."
@@ -227,16 +312,39 @@ class RecordedSteps:
 
     async def finished(self, response: PromptResponse[Any]) -> None:
         """Record the answer."""
+        if self.serves_only and self.is_failing:  # an interrupt came after the answer, and before that was on record
+            raise error_of(cast("Step", self._rows.coming_end()))
         if self._rows.next_end() is None:
+            if self.serves_only:
+                raise RecordEnds
             body = {"text": self._rows.kept(response.text), "stop": response.stop_reason, "turns": response.turns}
             await self._rows.write_end(body, self._waiting, failed=False)
 
     async def failed(self, error: BaseException) -> None:
         """Record the error, unless the run was only interrupted."""
         rows = self._rows
+        if rows.is_conversation:
+            await self._message_failed(error)
+            return
         if not isinstance(error, Exception) or rows.stopped or rows.serving or rows.end is not None:
             return
         await rows.write_end(failure_body(error), self._waiting, failed=True)
+
+    async def _message_failed(self, error: BaseException) -> None:
+        """Record the error of a message, an interrupt too, after what was said too late to be answered."""
+        rows, texts = self._rows, self._left_over
+        self._left_over = ()
+        if rows.has_ended:  # it was answered already, and the interrupt came after that
+            rows.stop()
+        if rows.stopped or (self.serves_only and rows.next_end() is not None):
+            return
+        waiting = self._waiting if self._waiting.in_loop else UNINTERRUPTED
+        try:
+            for text in texts:
+                await rows.write_user("interjection", text, waiting)
+            await rows.write_end(failure_body(error), waiting, failed=True)
+        except RecordError:
+            _logger.exception("The failure of a message could not be recorded")
 
 
 def params_of(call: ToolCall, step: Step, run: Run) -> Any:
@@ -289,7 +397,7 @@ def failure_body(error: BaseException) -> dict[str, Any]:
     """What ended a run, as a step has it."""
     return {
         "error": type(error).__name__,
-        "message": str(error),
+        "message": str(error) or type(error).__name__,
         "phase": getattr(error, "phase", None),
         "tool": getattr(error, "tool_name", None),
         "prompt": getattr(error, "prompt_name", None),
@@ -305,4 +413,13 @@ def error_of(end: Step) -> PromptEvaluationError:
     )
 
 
-__all__ = ["EvaluationSteps", "RecordedSteps", "error_of", "failure_body", "params_of", "turn_body", "turn_of"]
+__all__ = [
+    "EvaluationSteps",
+    "RecordEnds",
+    "RecordedSteps",
+    "error_of",
+    "failure_body",
+    "params_of",
+    "turn_body",
+    "turn_of",
+]

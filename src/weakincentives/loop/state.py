@@ -23,7 +23,6 @@ from ..prompt.visibility import set_visibility
 from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.inside import one_at_a_time
 from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import SectionsOpened, TurnStarted
@@ -143,8 +142,6 @@ class EvaluationState(Generic[OutputT]):
         self.has_limits: bool = True
         self._left_open = frozenset(call.id for call in options.history.open_calls)
         self.executor: ToolExecutor = ToolExecutor(prompt=prompt, session=session, adapter=adapter, options=options)
-        if options.on_event is not None:
-            self.events.on_event = self.executor.run.on_event = one_at_a_time(options.on_event)
         self.rendered: RenderedPrompt[OutputT] = self.executor.rendered_prompt
 
     # The beginning.
@@ -186,16 +183,20 @@ class EvaluationState(Generic[OutputT]):
         """The resources are open: a tracker that is bound among them limits the evaluation too."""
         self.limits.hold_to(self.executor.deadline, self.executor.budget_tracker)
 
-    def begin_message(self, options: StartedOptions) -> None:
-        """Another message of the same conversation: its limits and counts are its own."""
+    def begin_message(self, options: StartedOptions, *, goes_on: bool = False) -> None:
+        """Another message of the same conversation: its limits and counts are its own, unless it `goes_on`."""
         self.limits = EvaluationLimits(self.prompt.name, options)
         self.heartbeat = options.heartbeat
-        self.usage = TokenUsage()
-        self.turns = self.expansions = self.repairs = 0
         self.failure = None
         self.executor.renew(options)
         self.entered()
         self.events.begin_again()
+        if goes_on:
+            self.events.turn = self.turns
+            self.limits.spent(self.usage)
+            return
+        self.usage = TokenUsage()
+        self.turns = self.expansions = self.repairs = 0
 
     def render_again(self) -> None:
         """Say the prompt as it reads now, at its place, if that is not what it says already."""

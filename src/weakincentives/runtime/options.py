@@ -45,8 +45,11 @@ class CallRecorder(Protocol):
         """Whether nothing more is recorded."""
         ...
 
-    def stop(self) -> None:
-        """Record nothing more: the run was interrupted. A recorder whose `stopped` stays False still records."""
+    def stop(self, *, lost: bool = False) -> None:
+        """Record nothing more: the run was interrupted. A recorder whose `stopped` stays False still records.
+
+        Once something is `lost`, because it happened and could not be recorded, none does.
+        """
         ...
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:

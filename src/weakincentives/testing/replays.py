@@ -184,6 +184,11 @@ def replay(
         raise ValueError("update= is for a file that is replayed without faults.")
     checks = _Checks(checked_ignore(ignore), tuple(normalise), dict(faults or {}))
     with _opened(recorded) as found, tempfile.TemporaryDirectory(prefix="wink-replay-") as folder:
+        if found.info.is_conversation:
+            raise NotResumableError(
+                f"The run {found.info.run_id!r} is a conversation, which cannot be replayed yet. "
+                "Read it with store.open(), or go on with it with loop.conversation(id=...)."
+            )
         then = Recording(found)
         options = _adapter_options(target, then)
         model = RecordedModel(

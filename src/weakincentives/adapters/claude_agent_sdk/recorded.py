@@ -74,10 +74,10 @@ class DrivenRecord:
         """As `CallRecorder.stopped`."""
         return self._recorder.stopped or self._rows.is_over
 
-    def stop(self) -> None:
+    def stop(self, *, lost: bool = False) -> None:
         """As `CallRecorder.stop`; but calls that are ended because the evaluation ends are part of what happened."""
         if not self._is_ending:
-            self._recorder.stop()
+            self._recorder.stop(lost=lost)
 
     def has_recorded(self, event: ToolInvoked) -> bool:
         """As `CallRecorder.has_recorded`."""

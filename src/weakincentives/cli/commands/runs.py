@@ -49,6 +49,8 @@ def _list(store: SqlRunStore, arguments: argparse.Namespace) -> int:
 
 
 def _status(info: RunInfo) -> str:
+    if info.is_conversation and info.status == "paused":
+        return "open" if info.alive else "waiting"
     return "interrupted" if info.interrupted else info.status
 
 
@@ -100,6 +102,9 @@ def _line(run: RecordedRun, step: Step) -> str:
             return f"{length} characters, {count(len(body['tools']), 'tool')}"
         case "end":
             return _first_line(str(body.get("message") or run.text(body.get("text", ""))))
+        case "message":
+            text = _first_line(run.text(body["text"]))
+            return f"(meanwhile) {text}" if body.get("as") == "interjection" else text
         case _:
             return ""
 

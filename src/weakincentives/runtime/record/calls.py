@@ -40,9 +40,10 @@ _OWN = type_finder(())
 class RunRecorder:
     """The engine's `CallRecorder`: rows of a run for its calls."""
 
-    def __init__(self, recorder: Recorder, inside: RunInside) -> None:
+    def __init__(self, recorder: Recorder, inside: RunInside, *, goes_on: bool = False) -> None:
         self.rows: Recorder = recorder
         self._inside = inside
+        self._goes_on = goes_on
         self._started: set[str] = set()
 
     @property
@@ -60,9 +61,10 @@ class RunRecorder:
         """As `CallRecorder.stopped`."""
         return self.rows.stopped
 
-    def stop(self) -> None:
-        """As `CallRecorder.stop`."""
-        self.rows.stop()
+    def stop(self, *, lost: bool = False) -> None:
+        """As `CallRecorder.stop`. A conversation goes on after an interrupt, so how its calls ended is on record."""
+        if lost or not self._goes_on:
+            self.rows.stop()
 
     def has_recorded(self, event: ToolInvoked) -> bool:
         """As `CallRecorder.has_recorded`."""

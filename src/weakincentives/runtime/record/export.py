@@ -22,7 +22,7 @@ from ...serde.secret_fields import has_secrets, without_secrets
 from .large_items import LargeItems
 from .protocol import RunStore
 from .reading import RecordedRun
-from .rows import FileStep, NewRows, NewRun, RunInfo, Step, digest_of
+from .rows import CONVERSATION, FileStep, NewRows, NewRun, RunInfo, Step, digest_of
 from .seals import Seal
 from .secret_arguments import SecretArguments
 from .sqlite import SqliteRunStore
@@ -206,6 +206,7 @@ class _Masking:
         """The run itself, after its rows."""
         request = None if info.request is None else json.dumps(masked_data(json.loads(info.request)))
         digest = "" if request is None else digest_of(request.encode())
+        digest = CONVERSATION + digest if info.is_conversation else digest
         found = max(self._found, int(info.tags.get(MASKED_TAG, "0")))
         return replace(info, request=request, request_digest=digest, tags={**info.tags, MASKED_TAG: str(found)})
 
@@ -233,7 +234,7 @@ class _Masking:
     def step(self, step: Step) -> Step:
         """A step. Names of classes, ids and the shape of changes are what a reader needs, and stay."""
         body: dict[str, Any] = dict(self._secrets.masked(step))
-        for name in ("text", "system", "full", "message", "schemas"):
+        for name in ("text", "system", "full", "message", "schemas", "history"):
             if name in body:
                 body[name] = self._text(body[name])
         if "calls" in body:

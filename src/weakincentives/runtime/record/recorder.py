@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, final
+from typing import Any, Literal, final
 
 from ...budget import TokenUsage
 from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
@@ -41,7 +41,7 @@ from .frames import FrameWriter
 from .large_items import LargeItems
 from .protocol import HeldRun, RunStore
 from .resources import ResourceRecorder
-from .rows import Content, FileStep, NewRows, Step, StepKind, digest_of, not_resumable
+from .rows import Content, FileStep, NewRows, RunStatus, Step, StepKind, digest_of, not_resumable
 from .times import NotedClock
 from .tools import check_tools, fingerprints, offered, versions
 
@@ -51,6 +51,12 @@ REBUILT: frozenset[type[Any]] = frozenset({ToolInvoked, PromptRendered, PromptEx
 _BLOB_CHARS = 16 * 1024
 """Longer texts are kept once, as blobs."""
 _AS_ASKED = "it was recorded with resumable=False, so that values in it need not be readable"
+
+UserRow = Literal["message", "interjection", "resume", "undo"]
+"""What a `message` step is, in a conversation; other programs' changes of files have none of these."""
+
+_BETWEEN = frozenset({"message", "resume", "undo"})
+"""Those that come between two answers."""
 
 _logger = logging.getLogger(__name__)
 
@@ -75,7 +81,9 @@ class Recorder:
         not_resumable: str = "",
         keep_files: FilesToKeep = "changed",
         resources: ResourceRecorder | None = None,
+        history: str = "",
     ) -> None:
+        self.history: str = history
         self._keep_files: FilesToKeep = keep_files
         self.store: RunStore = store
         self.held: HeldRun = held
@@ -112,6 +120,7 @@ class Recorder:
         self.resources: ResourceRecorder | None = resources
         self.keeps_views: bool = False
         self.end: Step | None = None
+        self.has_ended: bool = False  # whether the last row that was written ended something
 
     # The beginning.
 
@@ -143,9 +152,11 @@ class Recorder:
                 body["not_resumable"] = reason
             if self._keep_files != "changed":
                 body["files"] = self._keep_files
+            if self.history:
+                body["history"] = self.kept(self.history)
             if self.resources is not None and not reason:
                 self.resources.check_readable()
-            self._write("begin", body=body)
+            self._write("begin", body=body, status="paused" if self.is_conversation else None)
             return
         begin = steps[0]
         if begin.kind != "begin":
@@ -154,6 +165,7 @@ class Recorder:
             self.resources.read(steps, self._accept_unrecorded, is_over=self._is_over, run_id=self.run_id)
         if not self._is_over:
             check_tools(steps, tools, self._accept_changed)
+        self.history = self.text(begin.body.get("history", ""))
         self._served = list(steps[:0:-1])
         self._seq = begin.seq
         self._show(begin, skip=self._not_begun_with)
@@ -248,6 +260,55 @@ class Recorder:
         self.end = self._serve()
         return self.end
 
+    # The messages of a conversation.
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether it has many messages, each with an end."""
+        return self.held.info.is_conversation
+
+    def next_message(self) -> Step | None:
+        """What a user did next: sent a message, undid one, or asked for an answer again, as its `as` says.
+
+        None at the end.
+        """
+        step = self._next()
+        if step is None or step.body.get("as") in _BETWEEN:
+            return step
+        raise RunFormatError(
+            f"The record goes on with step {step.seq} ({step.kind}) where a message should be. "
+            "Was the program changed since?"
+        )
+
+    def serve_message(self) -> Step:
+        """Go past the message that `next_message` gave."""
+        return self._serve()
+
+    def next_interjections(self) -> list[str]:
+        """What the user said here while the message was answered."""
+        texts: list[str] = []
+        while (step := self._next()) is not None and step.body.get("as") == "interjection":
+            texts.append(self.text(self._serve().body["text"]))
+        return texts
+
+    def coming_end(self) -> Step | None:
+        """How the message ended, if its end comes next, or after what was said too late to be answered."""
+        self._next_but_prompts()
+        for step in reversed(self._served):
+            if step.body.get("as") != "interjection":
+                return step if step.kind == "end" else None
+        return None
+
+    async def write_user(self, kind: UserRow, text: str, waiting: Waiting, **more: Any) -> None:
+        """Record what the user said or undid; a message is under way from then on, until its end."""
+        if self._stopped:
+            raise RecordError(f"The conversation {self.run_id!r} is not recorded any more, so it cannot go on here.")
+        files: FileRows = more.pop("files", ())
+        status: RunStatus = "paused" if kind == "undo" else "running"
+        attachments: Attachments = more.pop("attachments", ())
+        body = {"text": self.kept(text), "as": kind, **more}
+        await self._in_turn(waiting, "message", body=body, files=files, status=status, attachments=attachments)
+
     @property
     def is_inside(self) -> bool:
         """Whether it happens inside a call of another run: what it did to files is undone when that is interrupted."""
@@ -274,9 +335,9 @@ class Recorder:
         """
         while self._served:
             step = self._served[-1]
-            if step.kind == "message":
+            if step.kind == "message" and "as" not in step.body:
                 self.messages.append(self.text(step.body["text"]))
-            elif step.kind != "end" or (self._is_over and len(self._served) == 1):
+            elif step.kind != "end" or self.is_conversation or (self._is_over and len(self._served) == 1):
                 return step
             self._serve()
         return None
@@ -421,8 +482,9 @@ class Recorder:
         """Record the answer, or the error, that ended the run; `usage` is what its turns do not say."""
         if not self._stopped:
             used = TokenUsage() if usage is None else usage
+            over = "paused" if self.is_conversation else "failed" if failed else "done"
             await self._in_turn(
-                waiting, "end", body=body, status="failed" if failed else "done",
+                waiting, "end", body=body, status=over,
                 input_tokens=used.input, output_tokens=used.output,
             )  # fmt: skip
 
@@ -571,6 +633,7 @@ class Recorder:
         if self._frames is not None:
             self._frames.wrote(rows.frames)
         self._seq = step.seq
+        self.has_ended = step.kind == "end"
         self._since = now
         self._large = large
         self._blobs = {}
