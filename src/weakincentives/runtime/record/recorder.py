@@ -366,17 +366,23 @@ class Recorder:
     def _show(self, step: Step, skip: Iterable[type[Any]] = REBUILT) -> None:
         try:
             state, self._large = self._large.read(step.body.get("state", {}))
-            with contents_of(self.store, step.body):
-                if self.keeps_views:
-                    apply_readable(self._shown, state, self._find, self._unread)
-                else:
-                    apply_delta(self._shown, state, self._find)
+            if "contents" in step.body:
+                with contents_of(self.store):
+                    self._apply(state)
+            else:
+                self._apply(state)
             self._since = show(self._session, self._shown, skip=frozenset(skip))
         except (SessionFormatError, IndexError, KeyError, TypeError, ValueError) as error:
             raise RunFormatError(
                 f"Step {step.seq} of the record cannot be read: {error}. "
                 "Name the classes in MainLoopConfig(record_types=...), or use the program as it was."
             ) from error
+
+    def _apply(self, state: Mapping[str, Any]) -> None:
+        if self.keeps_views:
+            apply_readable(self._shown, state, self._find, self._unread)
+        else:
+            apply_delta(self._shown, state, self._find)
 
     # Writing.
 
