@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import sys
 import threading
 import time
@@ -31,6 +32,7 @@ from weakincentives.adapters import (
 from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
 from weakincentives.adapters.claude_agent_sdk import driver as conversation
 from weakincentives.budget import Budget
+from weakincentives.content import Document, Image
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
@@ -151,6 +153,33 @@ def test_calls_go_through_the_engine(tmp_path: Path) -> None:
     assert "disk on fire" in str(told["c3"]["content"])
     assert session[PromptRendered].count() == session[PromptExecuted].count() == 1
     _all_answered(response.history)
+
+
+@dataclass(frozen=True)
+class Bill:
+    scan: Document
+
+
+def test_images_and_files_are_shown(tmp_path: Path) -> None:
+    """A prompt's PDF is a block of its message, a result's image a block of the result; a PDF there is a line."""
+    dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    screen, scan = Image(base64.b64decode(dot), name="s.png"), Document(b"%PDF-1.7 ...", name="bill.pdf")
+
+    def look(params: Note) -> ToolResult[list[Any]]:
+        return ToolResult.ok([screen, scan], message=params.text)
+
+    tool = Tool[Note, list[Any]](name="look", description="Look.", handler=look)
+    section = MarkdownSection[Bill](title="Task", template="See ${scan}.", tools=[tool])
+    prompt: Prompt[Any] = Prompt(name="claude", sections=[section]).bind(Bill(scan))
+    with LoopbackServer(call(WINK + "look", text="Seen.").with_id("c1"), say("Done.")) as server:
+        response = _adapter(server, tmp_path).evaluate(prompt, Session())
+        told = _results(server)["c1"]["content"]
+    first = server.received[0].body["messages"][0]["content"]
+    assert [block["title"] for block in first if block["type"] == "document"] == ["bill.pdf"]
+    assert [block["type"] for block in told] == ["text", "image"]
+    assert f"{scan} is not shown" in told[0]["text"]
+    answers = [item.attachments for item in response.history.messages if isinstance(item, AnswerMessage)]
+    assert answers == [(screen, scan)]
 
 
 def test_what_the_model_is_told_of_our_tools(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from ..errors import (
 )
 from ..loop.adapter import Adapter, TurnAdapter
 from ..loop.adapter import ProviderAdapter as ProviderAdapter
+from ..loop.attachments import Accepts
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
 from ..loop.response import OpenCall, PromptResponse, history_of
 from ..loop.server_events import sse
@@ -41,6 +42,7 @@ from ..runtime.progress import (
 from ..runtime.response import Finished, StreamEvent
 
 __all__ = [
+    "Accepts",
     "Adapter",
     "AnswerMessage",
     "BudgetExceededError",

@@ -20,6 +20,7 @@ from ..runtime.record.resources import ResourceRecorder
 from ..runtime.record.runs import RunRecord
 from ..session import Session
 from ..waiting import AWAITING, BLOCKING, drive
+from .attachments import TEXT_ONLY, Accepts
 from .background import refuse_in_event_loop
 from .evaluation import Evaluation
 from .request import ModelRequest, ModelTurn, Throttle
@@ -172,6 +173,9 @@ class TurnAdapter(Adapter):
     It holds no conversation, except in manual mode, where an open one is kept for its session until it ends, is begun
     anew, or `abandon` ends it.
     """
+
+    accepts: Accepts = TEXT_ONLY
+    """What the model takes besides text. `ask` is given no more than that; one line of text stands for the rest."""
 
     def __init__(self, **options: Unpack[AdapterKeywords]) -> None:
         super().__init__(**options)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast, final
 
 from ..budget import Budget
+from ..content import Document, Image, contents_in
 from ..deadlines import Deadline
 from ..event_loop import running_loop
 from ..interrupts import shielded
 from ..prompt.placeholders import as_block
 from ..prompt.prompt import Prompt
 from ..prompt.section import Section
-from ..runtime.messages import History
+from ..runtime.messages import History, UserMessage
 from ..runtime.options import RunOptions, StartedOptions
 from ..runtime.progress import OnEvent
 from ..runtime.record.files import World
@@ -23,6 +25,7 @@ from ..runtime.record.runs import RunRecord
 from ..session import Session
 from ..waiting import AWAITING, BLOCKING, Waiting, drive
 from .adapter import TurnAdapter, aopen_record, context_of, open_record
+from .attachments import user_message
 from .background import refuse_in_event_loop
 from .idle import IdleTimer
 from .message_queue import MessageQueue, Place
@@ -129,7 +132,7 @@ class Conversation(Generic[OutputT]):
     # Messages.
 
     def send(self, message: object, **options: Unpack[MessageKeywords]) -> PromptResponse[OutputT]:
-        """Answer one message: a text, or params of the `message_template`.
+        """Answer one message: a text, a list of texts, images and documents, or params of the `message_template`.
 
         `history`, `usage` and `turns` of the response: the conversation so far, and what this message took. Raises what
         `evaluate` does. `RuntimeError` when another message is being answered and the conversation has `busy="raise"`.
@@ -415,19 +418,22 @@ class Conversation(Generic[OutputT]):
 
         return begin
 
-    def _said(self, message: object) -> str:
+    def _said(self, message: object) -> UserMessage:
         """What the model reads of a message: every one comes through here."""
         if isinstance(message, str):
-            return self._guarded(message)
+            return UserMessage(self._guarded(message))
+        if isinstance(message, Image | Document | list | tuple):
+            said = user_message(cast("list[str | Image | Document]", message))
+            return replace(said, text=self._guarded(said.text))
         if self._template is None:
             raise TypeError(
-                f"send() takes a text, got a {type(message).__name__}. "
+                f"send() takes a text, or a list of texts and images, got a {type(message).__name__}. "
                 "For typed messages give conversation() a message_template= section."
             )
         expected = self._template.params_type
         if expected is not None and not isinstance(message, expected):
             raise TypeError(f"The message_template= takes a {expected.__name__}, got a {type(message).__name__}.")
-        return self._template.render_body(message)
+        return UserMessage(self._template.render_body(message), contents_in(message))
 
     def _guarded(self, text: str) -> str:
         """The text as it is; in a block where it could pass for a part of the prompt, which the same role says."""

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
+from ..content import KINDS_MADE
 from ..errors import VisibilityExpansionRequired, WinkError
 from ..interrupts import Lock, Shield, WeakTable, current_shield
 from ..prompt.events import ToolInvoked
@@ -38,6 +39,7 @@ from ..runtime.turn import OnCall, OnReply, opened_text
 from ..session import Session
 from ..session.session import root_of
 from ..waiting import OutOfTime, Waiting
+from .attachments import Accepts, check_message, fitted
 from .recorded import EvaluationSteps, RecordedSteps, RecordEnds
 from .request import ModelRequest, ModelTurn, RequestFailed, ToolSpec, tool_spec
 from .response import OpenCall, PromptResponse, by_call, check_open
@@ -56,6 +58,11 @@ _MAX_STEM_CHARS = 24
 
 class TurnAdapterProtocol(EvaluatingAdapter, Protocol):
     """What the loop needs of an adapter: a `TurnAdapter`."""
+
+    @property
+    def accepts(self) -> Accepts:
+        """What the model takes besides text."""
+        ...
 
     def ask(self, request: ModelRequest) -> ModelTurn:
         """Wait for the answer."""
@@ -185,7 +192,7 @@ class Evaluation(Generic[OutputT]):
             state.answer_open_calls(ended_text(error))
             if steps is not None:
                 for text in steps.left_over(self._take_interjected(is_over=True)):
-                    self._say(text)
+                    self._say(UserMessage(text))
             state.failed(error)
         finally:
             shield.depth -= 1
@@ -202,14 +209,14 @@ class Evaluation(Generic[OutputT]):
             self._state.executor.return_signals()
 
     async def send(
-        self, text: str | None, waiting: Waiting, options: StartedOptions, *, renders: bool
+        self, message: UserMessage | None, waiting: Waiting, options: StartedOptions, *, renders: bool
     ) -> PromptResponse[OutputT]:
         """Answer one message more, or go on with the last one. Whatever is raised, every call is answered.
 
         One that the record left off in the middle goes on where it was; one that failed is asked about again.
         """
         state, steps = self._state, self._steps_with(waiting)
-        turn = self._what_is_open() if text is None else None
+        turn = self._what_is_open() if message is None else None
         state.listen_with(options.on_event)
         shield, self.has_begun = current_shield(), False
         try:
@@ -218,9 +225,10 @@ class Evaluation(Generic[OutputT]):
             state.executor.take_signals()
             is_left, self._is_left = self._is_left, False
             state.begin_message(options, goes_on=is_left)
-            if text is not None:
-                await steps.heard(text)
-                self._begin_message(text, renders=renders)
+            if message is not None:
+                self._check_size(message)
+                await steps.heard(message)
+                self._begin_message(message, renders=renders)
             elif not is_left:
                 await steps.asked_again()
             self.has_begun = True
@@ -240,7 +248,18 @@ class Evaluation(Generic[OutputT]):
                 self._interjected = None
             state.executor.return_signals()
 
-    async def serve(self, text: str | None, waiting: Waiting, options: StartedOptions, *, renders: bool) -> bool | None:
+    def _check_size(self, message: UserMessage) -> None:
+        """A message that is too large is not part of the conversation, which could not go on with it."""
+        try:
+            check_message(message, self._adapter.accepts)
+        except RequestFailed as failure:
+            raise self._state.error(
+                f"The message was not sent to {self._adapter.name}: {failure}.", "request"
+            ) from failure
+
+    async def serve(
+        self, message: UserMessage | None, waiting: Waiting, options: StartedOptions, *, renders: bool
+    ) -> bool | None:
         """Go through a message that is on record: whether it was answered; None when the record ends before that.
 
         Nothing is asked or run, and no limit holds.
@@ -252,8 +271,8 @@ class Evaluation(Generic[OutputT]):
         state.has_limits = False
         try:
             state.begin_message(options)
-            if text is not None:
-                self._begin_message(text, renders=renders)
+            if message is not None:
+                self._begin_message(message, renders=renders)
             response = await self._answered(steps)
             await steps.finished(response)
             state.finished(response)
@@ -292,19 +311,19 @@ class Evaluation(Generic[OutputT]):
         turn, calls = self._left_at, self._state.transcript.open_calls()
         return None if turn is None or (turn.calls and not calls) else turn._replace(calls=calls)
 
-    def _begin_message(self, text: str, *, renders: bool) -> None:
+    def _begin_message(self, message: UserMessage, *, renders: bool) -> None:
         try:
             if renders:
                 self._state.render_again()
         except Exception:
-            self._say(text)
+            self._say(message)
             self.has_begun = True
             raise
-        self._say(text)
+        self._say(message)
 
-    def _say(self, text: str) -> None:
+    def _say(self, message: UserMessage) -> None:
         """A user's message reaches the transcript here, whenever it was sent."""
-        self._state.transcript.add(UserMessage(text))
+        self._state.transcript.add(message)
 
     def interject(self, text: str) -> bool:
         """Say this to the model once the calls of its present turn are answered; False when no message is answered."""
@@ -319,7 +338,7 @@ class Evaluation(Generic[OutputT]):
         try:
             texts = await steps.interjected(self._take_interjected(is_over=is_over))
             for text in texts:
-                self._say(text)
+                self._say(UserMessage(text))
         except BaseException as error:
             if not isinstance(error, RecordEnds):
                 self._lose_record()
@@ -443,7 +462,7 @@ class Evaluation(Generic[OutputT]):
     def _expand_sections(self, expansion: VisibilityExpansionRequired) -> str:
         """Show the sections from now on; the answer to the call that asked for them."""
         rendered = self._state.expand_sections(expansion)
-        self._state.transcript.set_prompt(rendered.text, self._state.system)
+        self._state.transcript.set_prompt(rendered.text, self._state.system, rendered.attachments)
         return opened_text(expansion.section_keys)
 
     # Manual mode.
@@ -503,6 +522,8 @@ class LiveSteps:
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """Ask, for no longer than the request's timeout."""
+        if KINDS_MADE:
+            request = fitted(request, self._adapter.accepts)
         adapter, is_async = self._adapter, self._waiting.in_loop
         if request.timeout is None:
             return await adapter.aask(request) if is_async else adapter.ask(request)
@@ -521,7 +542,7 @@ class LiveSteps:
     async def said(self, turn: ModelTurn) -> None:
         """The model has said this; nothing to do without a record."""
 
-    async def heard(self, text: str) -> None:
+    async def heard(self, message: UserMessage) -> None:
         """A user sent this message; the same."""
 
     async def asked_again(self) -> None:

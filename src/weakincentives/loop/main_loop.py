@@ -576,7 +576,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         elif has_secrets(declared):
             reason = "it has secret fields, which are not recorded"
         else:
-            return parse(declared, info.request)
+            return parse(declared, info.request, max_bytes=None)
         raise NotResumableError(
             f"The request of the run {info.run_id!r} cannot be read back: {reason}. "
             "Pass it: loop.resume(run_id, request=...)."

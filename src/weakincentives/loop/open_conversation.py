@@ -10,9 +10,10 @@ from ..prompt.events import ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.visibility import VisibilityOverrides
 from ..runtime.blocks import create_snapshot, release_snapshot, restore_snapshot
-from ..runtime.messages import History
+from ..runtime.messages import History, UserMessage
 from ..runtime.options import RunOptions, StartedOptions
 from ..runtime.record.calls import RunRecorder
+from ..runtime.record.contents import load_attachments
 from ..runtime.record.files import World
 from ..runtime.record.recorder import Recorder
 from ..runtime.record.resources import is_recordable
@@ -154,11 +155,11 @@ class OpenConversation(Generic[OutputT]):
         """The last step on record; 0 without one."""
         return 0 if self._rows is None else self._rows.step
 
-    async def send(self, text: str, waiting: Waiting, options: StartedOptions) -> PromptResponse[OutputT]:
+    async def send(self, message: UserMessage, waiting: Waiting, options: StartedOptions) -> PromptResponse[OutputT]:
         """Answer one message more."""
         await self._leave_nothing_open(waiting)
-        self._remember(text)
-        return await self._answered(text, waiting, options)
+        self._remember(message.text)
+        return await self._answered(message, waiting, options)
 
     async def resume(self, waiting: Waiting, options: StartedOptions) -> PromptResponse[OutputT]:
         """Answer the last message, from where it was left."""
@@ -171,10 +172,12 @@ class OpenConversation(Generic[OutputT]):
         """As `Evaluation.interject`."""
         return self._evaluation.interject(text)
 
-    async def _answered(self, text: str | None, waiting: Waiting, options: StartedOptions) -> PromptResponse[OutputT]:
+    async def _answered(
+        self, message: UserMessage | None, waiting: Waiting, options: StartedOptions
+    ) -> PromptResponse[OutputT]:
         last = self._messages[-1]
         try:
-            response = await self._evaluation.send(text, waiting, options, renders=self._renders)
+            response = await self._evaluation.send(message, waiting, options, renders=self._renders)
         except BaseException:
             self._look_at_record(last)
             raise
@@ -238,10 +241,12 @@ class OpenConversation(Generic[OutputT]):
                 self._undo_served(rows)
                 continue
             rows.serve_message()
-            text = rows.text(step.body["text"]) if step.body["as"] == "message" else None
-            last = self._messages[-1] if text is None else self._remember(text, was_served=True)
+            message: UserMessage | None = None
+            if step.body["as"] == "message":
+                message = UserMessage(rows.text(step.body["text"]), load_attachments(step, rows.store))
+            last = self._messages[-1] if message is None else self._remember(message.text, was_served=True)
             options = self._options.started()
-            answered = await self._evaluation.serve(text, waiting, options, renders=self._renders)
+            answered = await self._evaluation.serve(message, waiting, options, renders=self._renders)
             last.is_answered, self._is_left = bool(answered), answered is None
             if step.seq > counted and not self._is_left:
                 self._evaluation.state.limits.spent(self._evaluation.state.usage)

@@ -71,7 +71,7 @@ class EvaluationSteps(Protocol):
         """Leave them."""
         ...
 
-    async def heard(self, text: str) -> None:
+    async def heard(self, message: UserMessage) -> None:
         """The user has sent this message; the model is not asked before this returns."""
         ...
 
@@ -148,9 +148,10 @@ class RecordedSteps:
         self.was_served = step is not None
         if step is not None:
             self._say_messages()
-            prompt, system = self._rows.prompt, self._rows.system
-            if prompt is not None and (prompt, system) != (self._transcript.prompt, self._transcript.system):
-                self._transcript.set_prompt(prompt, system)  # what the model read, whatever the program would say today
+            rows, now = self._rows, self._transcript
+            said = (rows.prompt or "", rows.system, rows.attachments)
+            if rows.prompt is not None and said != (now.prompt.text, now.system, now.prompt.attachments):
+                now.set_prompt(*said)  # what the model read, whatever the program would say today
             return turn_of(step)
         end = self._rows.coming_end() if self._rows.is_conversation else self._rows.next_end()
         if end is not None:
@@ -186,9 +187,9 @@ class RecordedSteps:
         end = self._rows.coming_end()
         return end is not None and "error" in end.body
 
-    async def heard(self, text: str) -> None:
+    async def heard(self, message: UserMessage) -> None:
         """Record the message; nothing is asked before that is on record."""
-        await self._rows.write_user("message", text, self._waiting)
+        await self._rows.write_user("message", message.text, self._waiting, attachments=message.attachments)
 
     async def asked_again(self) -> None:
         """Record that the last message is asked about again."""
@@ -220,7 +221,8 @@ class RecordedSteps:
         if not self.was_served:
             names, transcript = [tool.name for tool in self._executor.tools], self._transcript
             sections = self._executor.rendered_prompt.sections
-            await self._rows.write_prompt(transcript.prompt, transcript.system, names, sections, self._waiting)
+            prompt = (transcript.prompt.text, transcript.system, transcript.prompt.attachments)
+            await self._rows.write_prompt(prompt, names, sections, self._waiting)
             await self._rows.write_turn(turn_body(turn), turn.usage, self._waiting)
 
     async def execute(self, calls: Sequence[ToolCall], on_call: OnCall | None, on_reply: OnReply) -> list[ToolReply]:

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, final
 from uuid import uuid4
 
 from ..budget import BudgetTracker, TokenUsage
+from ..content import KINDS_MADE
 from ..deadlines import Deadline
 from ..errors import (
     BudgetExceededError,
@@ -26,6 +27,7 @@ from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, SectionsOpened, TurnStarted
 from ..session import Session
+from .attachments import shown_of
 from .events import EvaluationEvents
 from .request import StopReason
 from .response import OpenCall, PromptResponse, attach_history
@@ -173,7 +175,7 @@ class EvaluationState(Generic[OutputT]):
                 "Add sections=[...] with the user's message, or continue a history=.",
                 "request",
             )
-        self.transcript.set_prompt(self.rendered.text, self.system)
+        self.transcript.set_prompt(self.rendered.text, self.system, self.rendered.attachments)
         self.events.rendered(self.rendered)
 
     @property
@@ -204,9 +206,10 @@ class EvaluationState(Generic[OutputT]):
     def render_again(self) -> None:
         """Say the prompt as it reads now, at its place, if that is not what it says already."""
         rendered = self.prompt.render(session=self.session)
-        if (rendered.text, rendered.system) != (self.rendered.text, self.rendered.system):
+        before = self.rendered
+        if (rendered.text, rendered.system, rendered.attachments) != (before.text, before.system, before.attachments):
             self.rendered = rendered
-            self.transcript.set_prompt(rendered.text, self.system)
+            self.transcript.set_prompt(rendered.text, self.system, rendered.attachments)
             self.events.rendered(rendered)
         self.executor.offer(rendered)
 
@@ -248,7 +251,8 @@ class EvaluationState(Generic[OutputT]):
 
     def replied(self, reply: ToolReply) -> None:
         """A call has its answer."""
-        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
+        shown = shown_of(reply.result) if KINDS_MADE else ()
+        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error, shown))
         if self.heartbeat is not None:
             self.heartbeat.beat()
         if self.events.on_event is not None:
@@ -340,7 +344,7 @@ class EvaluationState(Generic[OutputT]):
             asked = ToolCall(call.id, call.name, call.arguments)
             reply = None if recorded is None else recorded(asked)
             if reply is not None:
-                self.transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
+                self.transcript.add(AnswerMessage(call.id, reply.text, reply.is_error, shown_of(reply.result)))
                 continue
             reply = given.get(call.id)
             if reply is not None:

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from ..errors import PromptRenderError, PromptValidationError
 from ..lazy_modules import difflib
+from ..results import without_bytes
 
 # The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
@@ -35,6 +36,8 @@ _HTML_BLOCKS = tuple(
 """How the HTML begins and ends in which markdown sees no fences; any other ends at an empty line."""
 _LINE_ENDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 """What ends a line besides the control characters that JSON escapes."""
+_MAY_HOLD_BYTES = frozenset({bytes, bytearray, memoryview, list, tuple, dict, set, frozenset})
+"""Their own text would show bytes as `b'...'`, which says nothing to a model."""
 _BETWEEN = {__name__.partition(".")[0], "typing"}
 """Whose frames stand between a template and the line that wrote it; `Section[Params](...)` goes through `typing`."""
 
@@ -114,7 +117,7 @@ class TemplateText:
                 )
 
     def fill(self, params: object) -> str:
-        """The text with the values of `params`: `str()` of each, and nothing at all for None.
+        """The text with the values of `params`: `str()` of each, a line for bytes, and nothing at all for None.
 
         Raises `PromptRenderError` when a value cannot be had or has no text.
         """
@@ -124,6 +127,8 @@ class TemplateText:
         for name, literal, quote in zip(self.names, self._literals[1:], self._quotes, strict=True):
             try:
                 value = getattr(params, name)
+                if type(value) in _MAY_HOLD_BYTES:
+                    value = without_bytes(value)
                 pieces.append("" if value is None else quote(str(value)))
             except Exception as error:  # a property or `__str__` of the user's
                 raise PromptRenderError(

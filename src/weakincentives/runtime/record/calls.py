@@ -28,8 +28,9 @@ from ..locks import locks_of
 from ..options import RunToRecord
 from ..transactions import Savepoint
 from ..truncation import TruncatedResults
+from .contents import contents_of
 from .recorder import CallRow, Recorder
-from .rows import Step
+from .rows import Content, Step
 
 RunInside = Callable[[Recorder, str, str], RunToRecord]
 """The run of an agent inside a call of this run, by the id of the call and the agent's name."""
@@ -133,7 +134,9 @@ class RunRecorder:
     def _row(self, event: ToolInvoked, tool: Tool[Any, Any] | None, full: str | None) -> CallRow:
         """How a call ended, ready to be written; `RunFormatError` for a value that could not be read back."""
         result = ToolResult.error("") if event.result is None else event.result
-        stored = store_result(result, None if tool is None else tool.result_type)
+        shown: dict[str, Content] = {}
+        with self.rows.keeping(shown):
+            stored = store_result(result, None if tool is None else tool.result_type)
         if stored.problem and not self.rows.keeps_views:
             raise RunFormatError(
                 f"The result of '{event.tool_name}' cannot be recorded: {stored.problem.rstrip('.')}. "
@@ -161,7 +164,9 @@ class RunRecorder:
             body["view"] = json_view(result.value)
         if full is not None:
             body["full"] = self.rows.kept(full)
-        return CallRow(event, body)
+        row = CallRow(event, body)
+        row.shown = shown
+        return row
 
     def _add_files(self, row: CallRow, savepoint: Savepoint) -> None:
         files = self.rows.files
@@ -237,8 +242,9 @@ def redo(call: ToolCall, step: Step, params: Any, rows: Recorder, run: Any) -> T
     """
     bound = run.tools.get(call.name)
     try:
-        inside = rows.events_in(step)
-        event = event_of(step, params, None if bound is None else bound.tool, rows, run)
+        with contents_of(rows.store, step.body):
+            inside = rows.events_in(step)
+            event = event_of(step, params, None if bound is None else bound.tool, rows, run)
     except (SessionFormatError, KeyError, TypeError, ValueError) as error:
         raise RunFormatError(f"Step {step.seq} of the record cannot be read: {error}.") from error
     for inner in inside:  # their reducers have run: what they made is part of what the call changed

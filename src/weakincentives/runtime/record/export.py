@@ -282,6 +282,10 @@ class _Masking:
         event = body.get("event", {})
         if "error" in event:
             body["event"] = {**event, "error": masked_data(event["error"])}
+        for kept in body.get("contents", ()):
+            name = self._blob(kept["blob"])
+            if name != kept["blob"]:  # a text with a credential in it
+                body = json.loads(json.dumps(body).replace(kept["blob"], name))
         return self._counted(step, replace(step, body=body))
 
     def _state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -370,6 +374,7 @@ def _blobs_of(steps: Iterable[Step], files: Iterable[FileStep]) -> set[str]:
             kept = step.body.get(name)
             if isinstance(kept, dict):
                 found.add(cast("dict[str, str]", kept)["blob"])
+        found.update(kept["blob"] for kept in step.body.get("contents", ()))
     return found
 
 

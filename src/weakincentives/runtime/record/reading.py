@@ -13,6 +13,7 @@ from ...prompt.outline import SectionOutline, outline_from
 from ...session import Session
 from ...session.deltas import apply_delta, type_finder
 from ..response import StreamEvent
+from .contents import Attachments, contents_of, load_attachments
 from .events import recorded_events
 from .files import last_nodes, node_of
 from .frames import state_changes
@@ -46,18 +47,28 @@ class RecordedPrompt(str):
         sections: as a tree; empty in records that do not have them.
         tools: the names of the tools.
         system: what it had been told in the system's role.
+        attachments: the images and documents that it was shown.
     """
 
-    __slots__ = ("sections", "system", "tools")
+    __slots__ = ("attachments", "sections", "system", "tools")
 
-    def __new__(cls, text: str, sections: tuple[SectionOutline, ...], tools: tuple[str, ...], system: str = "") -> Self:
+    def __new__(
+        cls,
+        text: str,
+        sections: tuple[SectionOutline, ...],
+        tools: tuple[str, ...],
+        system: str = "",
+        attachments: Attachments = (),
+    ) -> Self:
         """A text that knows where it is from."""
         made = super().__new__(cls, text)
         made.sections = sections
         made.tools = tools
         made.system = system
+        made.attachments = attachments
         return made
 
+    attachments: Attachments
     sections: tuple[SectionOutline, ...]
     tools: tuple[str, ...]
     system: str
@@ -150,8 +161,9 @@ class RecordedRun:
         try:
             sections = outline_from(body.get("sections", []))
             return RecordedPrompt(
-                self.text(body["text"]), sections, tuple(body["tools"]), self.text(body.get("system", ""))
-            )
+                self.text(body["text"]), sections, tuple(body["tools"]), self.text(body.get("system", "")),
+                load_attachments(step, self._store),
+            )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise RunFormatError(f"Step {step.seq} of {self.info.run_id!r} cannot be read: {error}.") from error
 
@@ -183,7 +195,8 @@ class RecordedRun:
         session = Session(session_id=self.info.session_id)
         for number, state in state_changes(self._store, self.info.run_id, seq):
             try:
-                apply_delta(session, state, self._find)
+                with contents_of(self._store):
+                    apply_delta(session, state, self._find)
             except SessionFormatError as error:
                 raise RunFormatError(
                     f"Step {number} cannot be read: {error}. "

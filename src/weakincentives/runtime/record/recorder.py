@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from time import time
 from typing import Any, Literal, final
 
@@ -35,6 +36,7 @@ from ...session.deltas import (
 from ...session.session import use_clock
 from ...session.snapshots import SliceChange
 from ...waiting import Waiting
+from .contents import Attachments, contents_apart, contents_of, dump_attachments, load_attachments, referring
 from .files import FileRecorder, FileRows, FilesToKeep, KeptFile, node_text
 from .frames import FrameWriter
 from .large_items import LargeItems
@@ -114,6 +116,7 @@ class Recorder:
         self.files: FileRecorder | None = None
         self.prompt: str | None = None
         self.system: str = ""
+        self.attachments: Attachments = ()
         self._prompt_row: Mapping[str, Any] = {}
         self.messages: list[str] = []
         self.resources: ResourceRecorder | None = resources
@@ -305,8 +308,9 @@ class Recorder:
             raise RecordError(f"The conversation {self.run_id!r} is not recorded any more, so it cannot go on here.")
         files: FileRows = more.pop("files", ())
         status: RunStatus = "paused" if kind == "undo" else "running"
+        attachments: Attachments = more.pop("attachments", ())
         body = {"text": self.kept(text), "as": kind, **more}
-        await self._in_turn(waiting, "message", body=body, files=files, status=status)
+        await self._in_turn(waiting, "message", body=body, files=files, status=status, attachments=attachments)
 
     @property
     def is_inside(self) -> bool:
@@ -345,6 +349,7 @@ class Recorder:
         while (step := self._next()) is not None and step.kind == "prompt":
             body = self._serve().body
             self.prompt, self.system = self.text(body["text"]), self.text(body.get("system", ""))
+            self.attachments = load_attachments(step, self.store)
             self._prompt_row = {name: body[name] for name in ("tools", "sections") if name in body}
         return step
 
@@ -364,16 +369,23 @@ class Recorder:
     def _show(self, step: Step, skip: Iterable[type[Any]] = REBUILT) -> None:
         try:
             state, self._large = self._large.read(step.body.get("state", {}))
-            if self.keeps_views:
-                apply_readable(self._shown, state, self._find, self._unread)
+            if "contents" in step.body:
+                with contents_of(self.store):
+                    self._apply(state)
             else:
-                apply_delta(self._shown, state, self._find)
+                self._apply(state)
             self._since = show(self._session, self._shown, skip=frozenset(skip))
         except (SessionFormatError, IndexError, KeyError, TypeError, ValueError) as error:
             raise RunFormatError(
                 f"Step {step.seq} of the record cannot be read: {error}. "
                 "Name the classes in MainLoopConfig(record_types=...), or use the program as it was."
             ) from error
+
+    def _apply(self, state: Mapping[str, Any]) -> None:
+        if self.keeps_views:
+            apply_readable(self._shown, state, self._find, self._unread)
+        else:
+            apply_delta(self._shown, state, self._find)
 
     # Writing.
 
@@ -418,20 +430,23 @@ class Recorder:
 
     async def write_prompt(
         self,
-        text: str,
-        system: str,
+        said: tuple[str, str, Attachments],
         tool_names: Sequence[str],
         sections: Iterable[SectionOutline],
         waiting: Waiting,
     ) -> None:
-        """Record what the model is told, if it differs from before in its text, its tools or its sections."""
+        """Record what the model is told, if it differs from before in its text, its tools or its sections.
+
+        `said` is the user's text, the system's, and what is shown besides.
+        """
         told = {"tools": list(tool_names), "sections": outline_data(sections)}
-        said = (text, system)
-        if self._stopped or (said == (self.prompt, self.system) and told == {**told, **self._prompt_row}):
+        text, system, attachments = said
+        before = (self.prompt, self.system, self.attachments)
+        if self._stopped or (said == before and told == {**told, **self._prompt_row}):
             return
         kept = {"text": self.kept(text), **({"system": self.kept(system)} if system else {})}
-        await self._in_turn(waiting, "prompt", body={**kept, **told})
-        self.prompt, self.system = said
+        await self._in_turn(waiting, "prompt", body={**kept, **told}, attachments=attachments)
+        self.prompt, self.system, self.attachments = said
         self._prompt_row = told
 
     async def write_message(self, text: str, files: Sequence[KeptFile], waiting: Waiting) -> None:
@@ -498,6 +513,10 @@ class Recorder:
             return kept
         return self.store.blob(kept["blob"]).decode("utf-8", "surrogatepass")
 
+    def keeping(self, blobs: dict[str, Content]) -> AbstractContextManager[None]:
+        """See `contents_apart`."""
+        return contents_apart(self.store, blobs)
+
     async def _in_turn(self, waiting: Waiting, kind: StepKind, *, has_state: bool = True, **columns: Any) -> None:
         if has_state:
             self._look_at_resources()
@@ -539,36 +558,44 @@ class Recorder:
         status: Any = None,
         files: FileRows = (),
         has_state: bool = True,
+        attachments: Attachments = (),
         **columns: Any,
     ) -> None:
+        shown: dict[str, Content] = {}
         if has_state or self._since is None:
-            state, _, now = self._changes(self._not_begun_with if kind == "begin" else REBUILT)
+            state, _, now = self._changes(self._not_begun_with if kind == "begin" else REBUILT, shown)
         else:
             state, now = {}, self._since
         state, large = self._large.write(state)
+        if attachments:
+            with self.keeping(shown):
+                body = {**body, "attachments": dump_attachments(attachments)}
+        body = referring(body, shown)
         step = Step(
             seq=self._seq + 1, kind=kind, turn=self._turn, started=time(), body=self._with_state(body, state), **columns
         )
         steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
-        self._add(NewRows([step], steps, self._blobs, status), now, large)
+        self._add(NewRows([step], steps, {**self._blobs, **shown} if shown else self._blobs, status), now, large)
 
     def _append(self, row: CallRow) -> None:
-        state, rebuilt, now = self._changes(REBUILT)
+        shown: dict[str, Content] = dict(row.shown)
+        state, rebuilt, now = self._changes(REBUILT, shown)
         state, large = self._large.write(state)
         event, seq = row.event, self._seq + 1
         own, others = self._inside(event, rebuilt)
-        inside = dump_logged(own, self._writable)
-        if inside:
-            row.body["inside"] = inside
+        if own:
+            with self.keeping(shown):
+                row.body["inside"] = dump_logged(own, self._writable)
         times = None if self._clock is None else self._clock.taken(event.call_id or "")
         if times:
             row.body["times"] = times
         step = Step(
             seq=seq, kind="call", turn=self._turn, call_id=event.call_id, tool=event.tool_name, outcome=event.outcome,
-            started=event.timestamp, duration=event.duration, body=self._with_state(row.body, state),
+            started=event.timestamp, duration=event.duration,
+            body=referring(self._with_state(row.body, state), shown),
         )  # fmt: skip
         files = [FileStep(path, seq, before, after) for path, before, after in row.files]
-        blobs = {**self._blobs, **row.blobs} if row.blobs else self._blobs
+        blobs = {**self._blobs, **row.blobs, **shown} if row.blobs or shown else self._blobs
         self._add(NewRows([step], files, blobs), now, large)
         self._own[event.event_id] = step.seq
         self._beside = others
@@ -596,9 +623,12 @@ class Recorder:
             (own if is_own else others).append(each)
         return own, others
 
-    def _changes(self, skip: Collection[type[Any]]) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
+    def _changes(
+        self, skip: Collection[type[Any]], shown: dict[str, Content]
+    ) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
         try:
-            return dump_delta(self._session, self._since, self._writable, skip=skip)
+            with self.keeping(shown):
+                return dump_delta(self._session, self._since, self._writable, skip=skip)
         except SessionFormatError as error:
             raise RunFormatError(
                 f"The run cannot be recorded: {error}. Hold plain data in it: a dataclass of JSON-like fields; or name "
@@ -608,7 +638,8 @@ class Recorder:
     def _add(self, rows: NewRows, now: Snapshot, large: LargeItems) -> None:
         step = rows.steps[-1]
         if self._frames is not None:
-            frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
+            with self.keeping({}):  # what stands in a frame stands in a step, too
+                frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
         with shielded():  # an interrupt between the commit and these notes would have the row written again
@@ -627,7 +658,7 @@ class Recorder:
 class CallRow:
     """How one call ended, ready to be written."""
 
-    __slots__ = ("blobs", "body", "event", "files")
+    __slots__ = ("blobs", "body", "event", "files", "shown")
 
     def __init__(
         self,
@@ -640,6 +671,7 @@ class CallRow:
         self.body: dict[str, Any] = body
         self.files: FileRows = files
         self.blobs: Mapping[str, Content] = blobs or {}
+        self.shown: dict[str, Content] = {}
 
 
 def refusal(run_id: str, reason: str) -> NotResumableError:
