@@ -18,6 +18,7 @@ HOMES: Mapping[str, str] = {
         "SchemaError SessionBusyError SessionError SessionFormatError SnapshotError StaleCallError ToolError "
         "ToolValidationError UnboundResourceError VisibilityExpansionRequired WinkError WorldChangedError"
     ),
+    "content": "Document Image",
     "dbc": "ensure invariant pure require",
     "budget": "Budget BudgetTracker TokenUsage",
     "deadlines": "Deadline",
@@ -57,10 +58,10 @@ HOMES: Mapping[str, str] = {
         "compare export_run"
     ),
     "adapters": (
-        "Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Finished History ModelMessage "
-        "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Retrying RunStarted "
-        "SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext ToolExecutor "
-        "ToolSpec TurnAdapter TurnStarted UserMessage history_of sse subagent"
+        "Accepts Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Finished History ModelMessage "
+        "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Resumed Retrying "
+        "RunStarted SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext "
+        "ToolExecutor ToolSpec TurnAdapter TurnStarted UserMessage history_of sse subagent"
     ),
     "contrib.tools": (
         "AstevalConfig AstevalSection DigestConfig HostMount Plan PlanStep PlanningConfig PlanningStrategy "
@@ -87,7 +88,7 @@ SINGLE_HOMES: Mapping[str, str] = {
 }
 """Public classes that are imported from a module of their own, since it needs an extra."""
 
-MOST_NAMES = 230
+MOST_NAMES = 234
 """A ratchet: fewer is better. Lower it when names go."""
 
 MOST_WITH_SEVERAL_PATHS = 79

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
+from .content import bytes_text
 from .errors import SchemaError
 from .serde import dump_json
 
@@ -100,7 +101,8 @@ def render_value(value: object) -> str:
     """A value as text for the model.
 
     Its own `render()` if it has one; text as it is; None as nothing; a sequence one item a line; everything else
-    as JSON, with one warning in the log for each dataclass type that has no `render()`.
+    as JSON, with one warning in the log for each dataclass type that has no `render()`. Bytes that are not text are one
+    line that says how many.
     """
     if value is None:
         return ""
@@ -124,8 +126,38 @@ def _as_json(value: object) -> str:
     try:
         return dump_json(_plain(value), computed=True)
     except SchemaError:
+        plain = without_bytes(value)
+        if plain is not value:
+            return plain if isinstance(plain, str) else _as_json(plain)
         logger.warning("A %s has no JSON form; the model reads its repr. Give it a render().", type(value).__name__)
         return repr(value)
+
+
+def without_bytes(value: object, above: tuple[int, ...] = ()) -> object:
+    """The value itself when there are no bytes in it, else plain data with a line in the place of each."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes_text(bytes(cast("bytes", value)))
+    if isinstance(value, str) or id(value) in above:
+        return value
+    inside = (*above, id(value))
+    if isinstance(value, Mapping):
+        pairs = list(cast(Mapping[object, object], value).items())
+        made = [(without_bytes(key, inside), without_bytes(part, inside)) for key, part in pairs]
+        is_same = all(key is old[0] and part is old[1] for (key, part), old in zip(made, pairs, strict=True))
+        return cast(object, value) if is_same else dict(made)
+    if isinstance(value, list | tuple | AbstractSet):
+        items = list(cast("Iterable[object]", value))
+        plain = [without_bytes(item, inside) for item in items]
+        is_same = all(one is other for one, other in zip(plain, items, strict=True))
+        return cast(object, value) if is_same else plain
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name, None) for field in fields(value)}
+    elif hasattr(type(value), "model_fields"):
+        parts = dict(vars(value))
+    else:
+        return value
+    plain_parts = without_bytes(parts, inside)
+    return value if plain_parts is parts else plain_parts
 
 
 def _plain(value: object) -> object:

@@ -6,6 +6,7 @@ services refuse: a conversation in which a call has no answer, or an answer no c
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 from collections.abc import Iterator, Mapping
@@ -216,10 +217,31 @@ class Wire:
         called, answered = self.ids(body)
         if called != answered:
             return f"Calls {called} were answered by {answered}."
-        return None
+        return next(self.wrong_parts(body), None)
+
+    def wrong_parts(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """What is wrong with images and files."""
+        yield from ()
 
     def ids(self, body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         raise NotImplementedError
+
+
+def wrong_data(data: str, media_type: str, most: int = 20_000_000) -> Iterator[str]:
+    """What is wrong with the base64 of an image or a file."""
+    starts = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "application/pdf": b"%PDF-", "image/gif": b"GIF8"}
+    if len(data) > most:
+        yield f"image exceeds {most} bytes: {len(data)} bytes"
+    elif media_type not in starts:
+        yield f"unsupported media type {media_type}"
+    elif not base64.b64decode(data, validate=True).startswith(starts[media_type]):
+        yield f"the data is not {media_type}"
+
+
+def wrong_url(url: str) -> Iterator[str]:
+    """What is wrong with a data URL."""
+    head, _, data = url.partition(";base64,")
+    yield from wrong_data(data, head.removeprefix("data:"))
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -279,6 +301,19 @@ class ChatWire(Wire):
         answered = [item["tool_call_id"] for item in body["messages"] if item["role"] == "tool"]
         return sorted(called), sorted(answered)
 
+    def wrong_parts(self, body: Mapping[str, Any]) -> Iterator[str]:
+        for item in body["messages"]:
+            if isinstance(item["content"], list):
+                if item["role"] != "user":
+                    yield f"messages of the role {item['role']} take text only"
+                for part in item["content"]:
+                    if part["type"] == "image_url":
+                        yield from wrong_url(part["image_url"]["url"])
+                    elif part["type"] == "file":
+                        yield from wrong_url(part["file"]["file_data"]) if part["file"]["filename"] else ["no name"]
+                    elif part != {"type": "text", "text": part["text"]} or not part["text"]:
+                        yield f"a wrong part: {part}"
+
 
 class ResponsesWire(Wire):
     def whole(self, said: Spoken) -> dict[str, Any]:
@@ -329,6 +364,18 @@ class ResponsesWire(Wire):
             return sorted(item["call_id"] for item in body["input"] if item.get("type") == kind)
 
         return found("function_call"), found("function_call_output")
+
+    def wrong_parts(self, body: Mapping[str, Any]) -> Iterator[str]:
+        for item in body["input"]:
+            content: Any = item.get("content") if item.get("role") == "user" else item.get("output")
+            parts = cast("list[Any]", content) if isinstance(content, list) else []
+            for part in parts:
+                if part["type"] == "input_image":
+                    yield from wrong_url(part["image_url"])
+                elif part["type"] == "input_file":
+                    yield from wrong_url(part["file_data"]) if part["filename"] else ["no name"]
+                elif part != {"type": "input_text", "text": part["text"]} or not part["text"]:
+                    yield f"a wrong part: {part}"
 
 
 class MessagesWire(Wire):
@@ -406,6 +453,20 @@ class MessagesWire(Wire):
         called = [block["id"] for block in blocks if block["type"] == "tool_use"]
         answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
         return sorted(called), sorted(answered)
+
+    def wrong_parts(self, body: Mapping[str, Any]) -> Iterator[str]:
+        for item in body["messages"]:
+            blocks = [] if isinstance(item["content"], str) else list(item["content"])
+            while blocks:
+                block = blocks.pop(0)
+                if block["type"] == "tool_result" and isinstance(block["content"], list):
+                    blocks += block["content"]
+                elif block["type"] in {"image", "document"}:
+                    source = block["source"]
+                    is_image = source["media_type"].startswith("image/")
+                    if source["type"] != "base64" or is_image != (block["type"] == "image"):
+                        yield f"a wrong source of a {block['type']}"
+                    yield from wrong_data(source["data"], source["media_type"], (5 if is_image else 30) * 1024 * 1024)
 
 
 WIRES: dict[str, Wire] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import sys
 import threading
 import time
@@ -26,12 +27,14 @@ from weakincentives.adapters import (
     PromptResponse,
     TextDelta,
     history_of,
+    subagent,
 )
 from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter, driver
 from weakincentives.budget import Budget
+from weakincentives.content import Document, Image
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
-from weakincentives.filesystem import Filesystem, HostFilesystem
+from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import (
     Decision,
     MarkdownSection,
@@ -178,6 +181,33 @@ def test_calls_go_through_the_engine(conversation: Conversation) -> None:
     assert "disk on fire" in str(told["c3"]["content"])
     assert session[PromptRendered].count() == session[PromptExecuted].count() == 1
     _all_answered(response.history)
+
+
+@dataclass(frozen=True)
+class Bill:
+    scan: Document
+
+
+def test_images_and_files_are_shown(tmp_path: Path) -> None:
+    """A prompt's PDF is a block of its message, a result's image a block of the result; a PDF there is a line."""
+    dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    screen, scan = Image(base64.b64decode(dot), name="s.png"), Document(b"%PDF-1.7 ...", name="bill.pdf")
+
+    def look(params: Note) -> ToolResult[list[Any]]:
+        return ToolResult.ok([screen, scan], message=params.text)
+
+    tool = Tool[Note, list[Any]](name="look", description="Look.", handler=look)
+    section = MarkdownSection[Bill](title="Task", template="See ${scan}.", tools=[tool])
+    prompt: Prompt[Any] = Prompt(name="claude", sections=[section]).bind(Bill(scan))
+    with LoopbackServer(call(WINK + "look", text="Seen.").with_id("c1"), say("Done.")) as server:
+        response = _adapter(server, tmp_path).evaluate(prompt, Session())
+        told = _results(server)["c1"]["content"]
+    first = server.received[0].body["messages"][0]["content"]
+    assert [block["title"] for block in first if block["type"] == "document"] == ["bill.pdf"]
+    assert [block["type"] for block in told] == ["text", "image"]
+    assert f"{scan} is not shown" in told[0]["text"]
+    answers = [item.attachments for item in response.history.messages if isinstance(item, AnswerMessage)]
+    assert answers == [(screen, scan)]
 
 
 def test_what_the_model_is_told_of_our_tools(conversation: Conversation) -> None:
@@ -564,3 +594,43 @@ def test_a_missing_sdk_names_the_command(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     with pytest.raises(ImportError, match=r"pip install 'weakincentives\[claude-agent-sdk\]'"):
         ClaudeAgentSDKAdapter()
+
+
+@dataclass(frozen=True)
+class Topic:
+    topic: str
+
+
+@pytest.mark.parametrize("driven", ["outer", "inner"])
+def test_a_sub_agent_is_undone_with_its_call(driven: str, tmp_path: Path) -> None:
+    """Whichever of the two agents is Claude Code: one that came to no answer leaves nothing."""
+
+    def write(params: Note, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Filesystem).write(f"{params.text}.txt", "")
+        return ToolResult.ok(None)
+
+    tool = Tool[Note, None](name="write", description="Write.", handler=write)
+    task = MarkdownSection[Topic](title="Task", template="Do ${topic}.", tools=[tool])
+    template = PromptTemplate[Any](ns="t", key="writer", sections=[task])
+    ask = [call(f"{WINK}ask" if driven == "outer" else "ask", topic=topic) for topic in ("cats", "dogs")]
+    writes = [call(f"{WINK}write" if driven == "inner" else "write", text=text) for text in ("a", "b")]
+    refused = Status(401, {"type": "api_error", "message": "No."})
+    inner: list[Any] = [writes[0], say("Written."), writes[1], *[refused] * 12]
+    outer: list[Any] = [*ask, say("Done.")]
+    if driven == "outer":
+        inner = [*inner[:3], ConnectionError("gone")]
+    fs, session = InMemoryFilesystem(), Session(session_id="s")
+    with LoopbackServer(*(outer if driven == "outer" else inner)) as server:
+        claude = _adapter(server, tmp_path, native_tools=())
+        other = ScriptedAdapter(*(inner if driven == "outer" else outer))
+        adapter, around = (other, claude) if driven == "outer" else (claude, other)
+        asking = subagent(name="ask", description="Ask.", prompt=template, params=Topic, adapter=adapter)
+        response = around.evaluate(_prompt(asking).bind(resources={Filesystem: fs}), session)
+    assert response.text == "Done."
+    assert list(fs.search("txt")) == ["a.txt"]
+    events = session[ToolInvoked].all()
+    assert [(event.tool_name, event.outcome) for event in events] == [
+        ("write", "succeeded"), ("ask", "succeeded"), ("write", "succeeded"), ("ask", "failed"),
+    ]  # fmt: skip
+    assert [event.within for event in events] == [events[1].event_id, None, events[3].event_id, None]
+    assert events[3].undone_calls == (events[2].event_id,)

@@ -317,6 +317,15 @@ def test_wrong_construction_is_refused() -> None:
         MainLoop(adapter=script())  # pyright: ignore[reportAbstractUsage]
 
 
+def test_a_request_goes_on_from_a_history() -> None:
+    """`history=`: what was said before stands before the prompt."""
+    loop = Asking(script(2))
+    first, _ = loop.execute("a", resources={Client: Client()})
+    second, _ = loop.execute("b", resources={Client: Client()}, history=first.history)
+    assert second.history.messages[: len(first.history.messages)] == first.history.messages
+    assert len(second.history.messages) == 2 * len(first.history.messages)
+
+
 def test_aexecute_is_the_same_for_async_code() -> None:
     """`aexecute` closes once too, and its sessions hold the same."""
     built = Built()

@@ -24,8 +24,37 @@ _TIMES = ("tests/record/test_replay_edges.py",)
 _KEPT = ("tests/record/test_kept_world.py",)
 _READ = ("tests/record/test_files_kept.py",)
 _FINISHED = ("tests/record/test_finished_runs.py",)
+_CHATS = ("tests/record/test_conversations.py",)
 
 MUTANTS = [
+    Mutant(
+        "an undo brings files to before their last change",
+        "runtime/record/files.py",
+        "first.setdefault(step.path, step.before)\n                last[step.path] = step.after\n        rows",
+        "first[step.path] = step.before\n                last[step.path] = step.after\n        rows",
+        _CHATS,
+    ),
+    Mutant(
+        "how the calls of a cancelled message ended is not on record",
+        "runtime/record/calls.py",
+        "        if lost or not self._goes_on:\n",
+        "        if True:\n",
+        _CHATS,
+    ),
+    Mutant(
+        "a message that goes on has spent nothing",
+        "loop/state.py",
+        "            self.limits.spent(self.usage)\n            return\n",
+        "            return\n",
+        _CHATS,
+    ),
+    Mutant(
+        "a resource that an undone message built stays on record",
+        "runtime/record/resources.py",
+        '                elif what == "unbuilt":\n                    self._recorded.pop(name, None)\n',
+        '                elif what == "unbuilt":\n                    pass\n',
+        _CHATS,
+    ),
     Mutant(
         "a tool that ran one that leaves the machine is run again",
         "runtime/record/calls.py",
@@ -113,8 +142,8 @@ MUTANTS = [
     Mutant(
         "a call that cannot be recorded is kept",
         "runtime/finish.py",
-        "        recorder.stop()\n        if ended.outcome in KEPT:\n",
-        "        recorder.stop()\n        if False:\n",
+        "        recorder.stop(lost=True)\n        if ended.outcome in KEPT:\n",
+        "        recorder.stop(lost=True)\n        if False:\n",
         _KILLED,
     ),
     Mutant(
@@ -134,8 +163,8 @@ MUTANTS = [
     Mutant(
         "files are not brought to where the record ends",
         "runtime/record/files.py",
-        "            self.fs.put_node(step.path, node_of(step.after, store))\n",
-        "            node_of(step.after, store)\n",
+        "            self.fs.put_node(path, node_of(nodes[path], store))\n",
+        "            node_of(nodes[path], store)\n",
         _KILLED,
     ),
     Mutant(
@@ -162,8 +191,8 @@ MUTANTS = [
     Mutant(
         "what changed between calls is not on record",
         "runtime/record/recorder.py",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=body, **columns)",
+        "turn=self._turn, started=time(), body=self._with_state(body, state), **columns",
+        "turn=self._turn, started=time(), body=body, **columns",
         (*_FORKS, *_EDGES),
     ),
     Mutant(
@@ -183,7 +212,7 @@ MUTANTS = [
     Mutant(
         "another request may go on with a run",
         "runtime/record/runs.py",
-        "if digest != self.request_digest:",
+        "if info.request_digest != digest:",
         "if False:",
         _EDGES,
     ),

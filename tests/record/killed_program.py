@@ -216,9 +216,14 @@ def lines() -> int:
 
 def run_until_done(seed: int) -> tuple[int, int]:
     """Run in one process after another, each killed at a random moment, until one comes to the end."""
+    return run_until(run_once, seed)
+
+
+def run_until(work: Callable[[], object], seed: int) -> tuple[int, int]:
+    """The same for any work."""
     chance, kills = random.Random(seed), 0
     while True:
-        child = forked(run_once)
+        child = forked(work)
         until, begun = lines() + chance.randrange(0, 9), time.monotonic()
         while lines() < until and time.monotonic() < begun + 60:
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, cast, final
 
+from ..content import Content, Image, shown_name
+from ..loop.attachments import IMAGE_TYPES, PDF_TYPE, Accepts
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
 from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
 from .model_settings import ModelSettings, SettingKeywords
-from .sdk_adapter import Accumulator, SdkAdapter, anthropic_usage
+from .sdk_adapter import Accumulator, SdkAdapter, anthropic_usage, base64_of
 from .sdk_errors import ProviderWords, load
 
 # Anthropic Messages on the wire.
@@ -62,10 +64,11 @@ def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 def _blocks(message: Message) -> Iterable[dict[str, Any]]:
     if isinstance(message, AnswerMessage):
+        shown = [shown_block(content) for content in message.attachments]
         yield {
             "type": "tool_result",
             "tool_use_id": message.call_id,
-            "content": message.text,
+            "content": [{"type": "text", "text": message.text}, *shown] if shown else message.text,
             "is_error": message.is_error,
         }
         return
@@ -77,6 +80,17 @@ def _blocks(message: Message) -> Iterable[dict[str, Any]]:
     if isinstance(message, ModelMessage):
         for call in message.calls:
             yield {"type": "tool_use", "id": call.id, "name": call.name, "input": _object(call.arguments)}
+    else:
+        yield from map(shown_block, message.attachments)
+
+
+def shown_block(content: Content) -> dict[str, Any]:
+    """An image or a document as a block of a message, or of a tool's result."""
+    source = {"type": "base64", "media_type": content.media_type, "data": base64_of(content)}
+    if isinstance(content, Image):
+        return {"type": "image", "source": source}
+    title = {} if content.name is None else {"title": shown_name(content)}
+    return {"type": "document", "source": source, **title}
 
 
 def _object(arguments: str) -> dict[str, Any]:
@@ -200,8 +214,11 @@ class AnthropicAdapter(SdkAdapter):
         extra: further fields of the request's body, such as `{"thinking": {"type": "adaptive"}}`.
         client: your own `anthropic.Anthropic`; `async_client` your own `anthropic.AsyncAnthropic`. Neither is closed
             here.
-        options: `temperature`, `top_p`, `tool_choice`; those of every adapter: `max_turns`, `throttle`, ...
+        options: `temperature`, `top_p`, `tool_choice`, `media_types`;
+            those of every adapter: `max_turns`, `throttle`, ...
     """
+
+    accepts = Accepts(IMAGE_TYPES | {PDF_TYPE}, max_image=3_900_000, max_total=20 * 1024 * 1024, max_count=100)
 
     def __init__(
         self,

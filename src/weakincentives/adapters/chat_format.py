@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, final
 
+from ..content import Content, Image, shown_name
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
-from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
+from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
 from ..serde.schema import copied
 from .model_settings import LEFT_TO_THE_PROVIDER, ModelSettings
-from .sdk_adapter import openai_usage
+from .sdk_adapter import data_url, openai_usage
 from .strict import strict_schema, without_nulls
 
 _STOP_REASONS: dict[str, StopReason] = {"length": "max_tokens", "content_filter": "refusal"}
@@ -40,14 +41,40 @@ def chat_arguments(
 def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:
     if request.system is not None:
         yield {"role": "system", "content": request.system}
-    yield from map(_message, request.messages)
+    shown: list[dict[str, Any]] = []  # by the results of this turn, whose messages take text alone
+    for message in request.messages:
+        if isinstance(message, AnswerMessage):
+            if message.attachments:
+                shown.append({"type": "text", "text": f"Shown by the result of the call {message.call_id}:"})
+                shown += map(_shown, message.attachments)
+        elif shown:
+            if isinstance(message, UserMessage):  # two messages of a user in a row are refused by some models
+                yield {"role": "user", "content": [*shown, *_parts(message)]}
+                shown = []
+                continue
+            yield {"role": "user", "content": shown}
+            shown = []
+        yield _message(message)
+    if shown:
+        yield {"role": "user", "content": shown}
+
+
+def _parts(message: UserMessage) -> list[dict[str, Any]]:
+    text = [{"type": "text", "text": message.text}] if message.text else []
+    return [*text, *map(_shown, message.attachments)]
+
+
+def _shown(content: Content) -> dict[str, Any]:
+    if isinstance(content, Image):
+        return {"type": "image_url", "image_url": {"url": data_url(content)}}
+    return {"type": "file", "file": {"filename": shown_name(content), "file_data": data_url(content)}}
 
 
 def _message(message: Message) -> dict[str, Any]:
     if isinstance(message, AnswerMessage):
         return {"role": "tool", "tool_call_id": message.call_id, "content": message.text}
     if not isinstance(message, ModelMessage):
-        return {"role": "user", "content": message.text}
+        return {"role": "user", "content": _parts(message) if message.attachments else message.text}
     made: dict[str, Any] = {"role": "assistant", "content": message.text or (None if message.calls else "")}
     if message.calls:
         made["tool_calls"] = [

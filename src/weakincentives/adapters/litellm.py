@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack, final
 
+from ..loop.attachments import IMAGE_TYPES, Accepts
 from ..loop.request import ModelRequest, ModelTurn
 from .chat_format import ChatStream, chat_arguments, read_chat
 from .model_settings import SettingKeywords
@@ -77,9 +78,11 @@ class LiteLLMAdapter(SdkAdapter):
         strict: send strict schemas, as `OpenAIAdapter` does; off by default, as not every provider takes them.
         native_output: ask for JSON by schema where the answer is typed; off by default likewise.
         extra: further arguments of `litellm.completion`.
-        options: `temperature`, `top_p`, `seed`, `tool_choice`; those of every adapter: `max_turns`, `throttle`, ...
+        options: `temperature`, `top_p`, `seed`, `tool_choice`, `media_types`;
+            those of every adapter: `max_turns`, `throttle`, ...
     """
 
+    accepts = Accepts(IMAGE_TYPES)
     clients_keep_time = False  # some providers of LiteLLM bring clients of their own
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -14,12 +15,13 @@ ToolChoice = Literal["auto", "required", "none"]
 
 
 class SettingKeywords(AdapterKeywords, total=False):
-    """The named settings of adapters for model servers; see `ModelSettings`."""
+    """The named settings of adapters for model servers; see `ModelSettings` and `SdkAdapter`."""
 
     temperature: float | None
     top_p: float | None
     seed: int | None
     tool_choice: ToolChoice | str | None
+    media_types: Collection[str] | None
 
 
 @final

@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, final
 
+from ..content import Content, Image, shown_name
+from ..loop.attachments import IMAGE_TYPES, PDF_TYPE, Accepts
 from ..loop.request import FailureKind, ModelRequest, ModelTurn, RequestFailed, StopReason, ToolSpec
-from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage
+from ..runtime.messages import AnswerMessage, CallMessage, Message, ModelMessage, UserMessage
 from .chat_format import ChatStream, chat_arguments, read_chat
 from .model_settings import ModelSettings, SettingKeywords
-from .sdk_adapter import Accumulator, SdkAdapter, openai_usage
+from .sdk_adapter import Accumulator, SdkAdapter, data_url, openai_usage
 from .sdk_errors import ProviderWords, load
 from .strict import strict_schema, without_nulls
 
@@ -51,9 +53,9 @@ def responses_arguments(
 
 def _items(message: Message) -> Iterable[dict[str, Any]]:
     if isinstance(message, AnswerMessage):
-        yield {"type": "function_call_output", "call_id": message.call_id, "output": message.text}
+        yield {"type": "function_call_output", "call_id": message.call_id, "output": _content(message)}
     elif not isinstance(message, ModelMessage):
-        yield {"role": "user", "content": message.text}
+        yield {"role": "user", "content": _content(message)}
     elif message.native and message.provider == PROVIDER:
         yield from message.native
     else:
@@ -62,6 +64,19 @@ def _items(message: Message) -> Iterable[dict[str, Any]]:
         for call in message.calls:
             arguments = call.arguments or "{}"
             yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+
+
+def _content(message: UserMessage | AnswerMessage) -> str | list[dict[str, Any]]:
+    if not message.attachments:
+        return message.text
+    text = [{"type": "input_text", "text": message.text}] if message.text else []
+    return [*text, *map(_shown, message.attachments)]
+
+
+def _shown(content: Content) -> dict[str, Any]:
+    if isinstance(content, Image):
+        return {"type": "input_image", "image_url": data_url(content), "detail": "auto"}
+    return {"type": "input_file", "filename": shown_name(content), "file_data": data_url(content)}
 
 
 def _tool(spec: ToolSpec, *, strict: bool) -> dict[str, Any]:
@@ -163,8 +178,11 @@ class OpenAIAdapter(SdkAdapter):
         max_tokens: how much the model may write in one turn.
         extra: further fields of the request's body, such as `{"user": "ada"}`.
         client: your own `openai.OpenAI`; `async_client` your own `openai.AsyncOpenAI`. Neither is closed here.
-        options: `temperature`, `top_p`, `seed`, `tool_choice`; those of every adapter: `max_turns`, `throttle`, ...
+        options: `temperature`, `top_p`, `seed`, `tool_choice`, `media_types`;
+            those of every adapter: `max_turns`, `throttle`, ...
     """
+
+    accepts = Accepts(IMAGE_TYPES | {PDF_TYPE}, max_count=500)
 
     def __init__(
         self,
@@ -184,6 +202,8 @@ class OpenAIAdapter(SdkAdapter):
         if base_url is None and client is None and async_client is None:
             base_url = os.environ.get("OPENAI_BASE_URL") or None  # the SDK reads it, too, but not which API to speak
         words = ProviderWords("OpenAI" if base_url is None else base_url, "OPENAI_API_KEY", "OpenAIAdapter", model)
+        if base_url is not None and api != "responses" and options.get("media_types") is None:
+            options["media_types"] = IMAGE_TYPES  # few other servers take files
         super().__init__(words, base_url, api_key, extra=extra, client=client, async_client=async_client, **options)
         self._sdk = load("openai", "openai")
         self.api: Api = api or ("responses" if base_url is None else "chat")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
 from types import AsyncGeneratorType
 from typing import Any, Protocol, Unpack, cast
 from weakref import WeakKeyDictionary, finalize
 
 from ..budget import TokenUsage
+from ..content import Content
 from ..interrupts import Lock
 from ..loop.adapter import AdapterKeywords, TurnAdapter
+from ..loop.attachments import attached
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed
 from ..waiting import BLOCKING, OutOfTime, drive
 from .model_settings import ModelSettings
@@ -45,6 +48,8 @@ class SdkAdapter(TurnAdapter):
         words: the provider's name in error messages.
         base_url: another server than the provider's, which may need no key.
         extra: further fields of every request's body, in the provider's own words.
+        media_types: which images and documents the model is sent, such as `["image/png"]`; `()` for a model that only
+            reads text. Without it, what the provider's models take.
         options: `temperature`, `top_p`, `seed` and `tool_choice`, see `ModelSettings`; those of every adapter.
     """
 
@@ -64,9 +69,11 @@ class SdkAdapter(TurnAdapter):
         top_p: float | None = None,
         seed: int | None = None,
         tool_choice: str | None = None,
+        media_types: Collection[str] | None = None,
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
+        self.accepts = self.accepts.with_types(media_types)
         self.model_settings: ModelSettings = ModelSettings(
             temperature=temperature, top_p=top_p, seed=seed, tool_choice=tool_choice
         )
@@ -146,7 +153,7 @@ class SdkAdapter(TurnAdapter):
         except RequestFailed:
             raise
         except Exception as error:
-            raise self._failure(error) from error
+            raise self._failure_of(error, request) from error
 
     async def aask(self, request: ModelRequest) -> ModelTurn:
         """Like `ask`, for async code."""
@@ -178,7 +185,7 @@ class SdkAdapter(TurnAdapter):
         except RequestFailed:
             raise
         except Exception as error:
-            raise self._failure(error) from error
+            raise self._failure_of(error, request) from error
 
     def _seconds(self, request: ModelRequest) -> float:
         limit = self.settings.request_timeout
@@ -190,6 +197,20 @@ class SdkAdapter(TurnAdapter):
     def _check_time(self, request: ModelRequest) -> None:
         if request.out_of_time is not None and request.out_of_time():
             raise RequestFailed("timeout", "the deadline passed while the answer was coming in")
+
+    def _failure_of(self, error: Exception, request: ModelRequest) -> Exception:
+        """What the exception means; of a refused request with images it may be these that were refused."""
+        failure = self._failure(error)
+        if not isinstance(failure, RequestFailed) or failure.kind not in {"refused", "context"}:
+            return failure
+        kinds = ", ".join(sorted({content.media_type for content in attached(request.messages)}))
+        if not kinds:
+            return failure
+        return RequestFailed(
+            failure.kind,
+            f"{failure}\nThe request held {kinds}. If {self.model} does not take that, say what it takes with "
+            f"media_types= of {self.words.adapter}, () for none.",
+        )
 
     def _failure(self, error: Exception) -> Exception:
         broken = broken_limit(error)
@@ -249,6 +270,16 @@ class SdkAdapter(TurnAdapter):
             made = self._made_async.pop(asyncio.get_running_loop(), None)
         if made is not None:
             await made[1].aclose()
+
+
+def base64_of(content: Content) -> str:
+    """An image or a document as providers take it."""
+    return base64.b64encode(content.data).decode("ascii")
+
+
+def data_url(content: Content) -> str:
+    """The same with its media type before it."""
+    return f"data:{content.media_type};base64,{base64_of(content)}"
 
 
 async def _open_until_dropped(client: Any) -> AsyncGenerator[None, None]:

@@ -20,6 +20,7 @@ from ..runtime.record.resources import ResourceRecorder
 from ..runtime.record.runs import RunRecord
 from ..session import Session
 from ..waiting import AWAITING, BLOCKING, drive
+from .attachments import TEXT_ONLY, Accepts
 from .background import refuse_in_event_loop
 from .evaluation import Evaluation
 from .request import ModelRequest, ModelTurn, Throttle
@@ -99,23 +100,42 @@ class Adapter(ABC):
     ) -> PromptResponse[OutputT]:
         """Like `evaluate`, for async code. Cancelling it undoes the call that runs and answers all others."""
 
-    def stream(self, prompt: Prompt[OutputT], session: Session, **options: Unpack[RunKeywords]) -> EventStream[OutputT]:
-        """Like `aevaluate`, one event after another: `async with adapter.stream(...) as events:`. See `EventStream`."""
-        return EventStream(self._streamed(prompt, session, self._run_options("stream", options)))
+    def stream(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        after: int | str | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> EventStream[OutputT]:
+        """Like `aevaluate`, one event after another: `async with adapter.stream(...) as events:`. See `EventStream`.
+
+        With `after`, what a run on record has done after that step is told first; see `MainLoop.stream`.
+        """
+        return EventStream(self._streamed(prompt, session, self._run_options("stream", options)), after)
 
     def stream_sync(
-        self, prompt: Prompt[OutputT], session: Session, **options: Unpack[RunKeywords]
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        after: int | str | None = None,
+        **options: Unpack[RunKeywords],
     ) -> SyncEventStream[OutputT]:
         """Like `stream`, for synchronous code: `with adapter.stream_sync(...) as events:`. See `SyncEventStream`."""
         refuse_in_event_loop("stream_sync()", "async with adapter.stream(...)")
-        return SyncEventStream(self._streamed(prompt, session, self._run_options("stream_sync", options)))
+        return SyncEventStream(self._streamed(prompt, session, self._run_options("stream_sync", options)), after)
 
     def _streamed(self, prompt: Prompt[OutputT], session: Session, options: RunOptions) -> Begin[OutputT]:
         def begin(on_event: OnEvent) -> StreamedRun[OutputT]:
             keywords = options.keywords()
             keywords["on_event"] = tell_both(on_event, options.on_event)
             return StreamedRun(
-                session, prompt.name, run_id_of(options), lambda: self.aevaluate(prompt, session, **keywords)
+                session,
+                prompt.name,
+                run_id_of(options),
+                lambda: self.aevaluate(prompt, session, **keywords),
+                options.record,
             )
 
         return begin
@@ -153,6 +173,9 @@ class TurnAdapter(Adapter):
     It holds no conversation, except in manual mode, where an open one is kept for its session until it ends, is begun
     anew, or `abandon` ends it.
     """
+
+    accepts: Accepts = TEXT_ONLY
+    """What the model takes besides text. `ask` is given no more than that; one line of text stands for the rest."""
 
     def __init__(self, **options: Unpack[AdapterKeywords]) -> None:
         super().__init__(**options)
@@ -256,7 +279,7 @@ class TurnAdapter(Adapter):
         if tool_results is None or options.history is not None:
             started = options.started()
             if recorder is not None:
-                context = _context_of(recorder, session, started.run_context)
+                context = context_of(recorder, session, started.run_context)
                 started = started.replace(recorder=recorder, run_context=context)
             if tool_results is not None:
                 tool_results = tuple(tool_results)
@@ -331,7 +354,7 @@ def _looked_at(prompt: Prompt[Any], session: Session) -> Generator[ResourceRecor
         raise
 
 
-def _context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:
+def context_of(recorder: RunRecorder, session: Session, given: RunContext | None) -> RunContext:
     """The ids of a recorded run: the attempt is counted, and the session keeps its recorded id."""
     attempts = recorder.rows.attempt - 1
     if given is None:
@@ -343,4 +366,13 @@ def _context_of(recorder: RunRecorder, session: Session, given: RunContext | Non
 ProviderAdapter = TurnAdapter
 """The name of `TurnAdapter` in earlier releases."""
 
-__all__ = ["Adapter", "AdapterKeywords", "ProviderAdapter", "TurnAdapter", "aopen_record", "record_of"]
+__all__ = [
+    "Adapter",
+    "AdapterKeywords",
+    "ProviderAdapter",
+    "TurnAdapter",
+    "aopen_record",
+    "context_of",
+    "open_record",
+    "record_of",
+]

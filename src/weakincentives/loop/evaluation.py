@@ -15,8 +15,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
+from ..content import KINDS_MADE
 from ..errors import VisibilityExpansionRequired, WinkError
 from ..interrupts import Lock, Shield, WeakTable, current_shield
 from ..prompt.events import ToolInvoked
@@ -26,18 +28,19 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.inside import ids_around, one_at_a_time
+from ..runtime.inside import ids_around
 from ..runtime.messages import CallMessage, Message, ModelMessage, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, Retrying, TextDelta
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of
-from ..runtime.turn import OnCall, OnReply
+from ..runtime.turn import OnCall, OnReply, opened_text
 from ..session import Session
 from ..session.session import root_of
 from ..waiting import OutOfTime, Waiting
-from .recorded import EvaluationSteps, RecordedSteps
+from .attachments import Accepts, check_message, fitted
+from .recorded import EvaluationSteps, RecordedSteps, RecordEnds
 from .request import ModelRequest, ModelTurn, RequestFailed, ToolSpec, tool_spec
 from .response import OpenCall, PromptResponse, by_call, check_open
 from .state import EvaluatingAdapter, EvaluationState, Repair
@@ -55,6 +58,11 @@ _MAX_STEM_CHARS = 24
 
 class TurnAdapterProtocol(EvaluatingAdapter, Protocol):
     """What the loop needs of an adapter: a `TurnAdapter`."""
+
+    @property
+    def accepts(self) -> Accepts:
+        """What the model takes besides text."""
+        ...
 
     def ask(self, request: ModelRequest) -> ModelTurn:
         """Wait for the answer."""
@@ -91,8 +99,13 @@ class Evaluation(Generic[OutputT]):
         self._state = EvaluationState(adapter, prompt, session, options)
         self._state.has_limits = recorder is None or not recorder.rows.is_over
         self._schema = self._state.rendered.output_schema
+        self._steps: RecordedSteps | None = None
+        self._hears = False  # whether a user may say something meanwhile
         self._interjected: deque[str] | None = None
         self._interjecting = Lock()
+        self._left_at: ModelTurn | None = None  # where the record of a message ends
+        self._is_left = False  # whether it ends in the middle of the last message
+        self.has_begun: bool = False  # whether the last message, or going on with it, is on record if anything is
 
     @property
     def state(self) -> EvaluationState[OutputT]:
@@ -103,12 +116,9 @@ class Evaluation(Generic[OutputT]):
 
     async def run(self, waiting: Waiting, on_event: OnEvent | None) -> PromptResponse[OutputT]:
         """Until the final answer, or in manual mode until there are calls to run."""
-        state = self._state
-        steps: EvaluationSteps = LiveSteps(self._adapter, state.executor, waiting)
-        recorder = self._recorder
-        if recorder is not None:
-            steps = RecordedSteps(steps, state.executor, state.transcript, recorder, waiting, self._world)
-        self._listen_with(on_event)  # each step of manual mode brings its own
+        state, recorder = self._state, self._recorder
+        steps = self._steps_with(waiting)
+        state.listen_with(on_event)  # each step of manual mode brings its own
         shield = current_shield()
         try:
             if not state.turns:
@@ -122,6 +132,8 @@ class Evaluation(Generic[OutputT]):
                 state.executor.return_signals()  # between two steps it is the caller's program that runs
                 return response
             await steps.finished(response)
+            if recorder is not None:
+                response = replace(response, step=recorder.step)
             state.finished(response)
         except BaseException as error:
             if recorder is not None and not isinstance(error, Exception):
@@ -135,32 +147,52 @@ class Evaluation(Generic[OutputT]):
         await steps.close()
         return response
 
-    def _listen_with(self, on_event: OnEvent | None) -> None:
-        told = None if on_event is None else one_at_a_time(on_event)
-        self._state.events.on_event = self._state.executor.run.on_event = told
+    def _steps_with(self, waiting: Waiting) -> EvaluationSteps:
+        """How it asks, runs calls and waits."""
+        live, recorder = LiveSteps(self._adapter, self._state.executor, waiting), self._recorder
+        if recorder is None:
+            return live
+        if self._steps is None:
+            state = self._state
+            self._steps = RecordedSteps(
+                live, state.executor, state.transcript, recorder, waiting, self._world, state.events
+            )
+        else:
+            self._steps.wait_with(live, waiting)
+        return self._steps
 
-    async def _answered(self, steps: EvaluationSteps) -> PromptResponse[OutputT]:
-        """Ask and run calls until there is an answer, or in manual mode until there are calls to run."""
+    async def _answered(self, steps: EvaluationSteps, turn: ModelTurn | None = None) -> PromptResponse[OutputT]:
+        """Ask and run calls until there is an answer, or in manual mode until there are calls to run.
+
+        `turn` is one that the model said already.
+        """
         state = self._state
         while True:
-            turn = await self._ask(steps)
+            if turn is None:
+                turn = await self._ask(steps)
+            self._left_at = turn
             if turn.calls:
                 if self._settings.manual:
                     return self._return_open_calls(turn)
                 await self._answer(turn, steps)
-                self._say_interjected()
-            elif turn.stop_reason != "pause" and not self._say_interjected(is_over=True):
+                if self._hears:
+                    await self._say_interjected(steps)
+            elif turn.stop_reason != "pause" and not (self._hears and await self._say_interjected(steps, is_over=True)):
                 output = state.parse_output(turn.text, turn.stop_reason)
                 if not isinstance(output, Repair):
                     return state.response(turn.text, turn.stop_reason, output)
+            turn = self._left_at = None
 
-    def _end_with(self, error: BaseException, shield: Shield) -> None:
+    def _end_with(self, error: BaseException, shield: Shield, steps: EvaluationSteps | None = None) -> None:
         """Answer what is open, keep the conversation with the exception, publish the end."""
         state = self._state
         shield.depth += 1  # a second interrupt waits until every call is answered
         try:
             state.events.stop_listening()
             state.answer_open_calls(ended_text(error))
+            if steps is not None:
+                for text in steps.left_over(self._take_interjected(is_over=True)):
+                    self._say(UserMessage(text))
             state.failed(error)
         finally:
             shield.depth -= 1
@@ -169,7 +201,7 @@ class Evaluation(Generic[OutputT]):
 
     async def open(self, waiting: Waiting) -> None:
         """Say the prompt and enter the resources; messages follow. After an exception it may be tried again."""
-        steps = LiveSteps(self._adapter, self._state.executor, waiting)
+        steps, self._hears = self._steps_with(waiting), True
         try:
             await self._state.begin(steps.recall, message_follows=True)
             await steps.enter()
@@ -177,32 +209,121 @@ class Evaluation(Generic[OutputT]):
             self._state.executor.return_signals()
 
     async def send(
-        self, text: str, waiting: Waiting, options: StartedOptions, *, renders: bool
+        self, message: UserMessage | None, waiting: Waiting, options: StartedOptions, *, renders: bool
     ) -> PromptResponse[OutputT]:
-        """Answer one message more. Whatever is raised, every call is answered, and the next message may be sent."""
-        state = self._state
-        steps = LiveSteps(self._adapter, state.executor, waiting)
-        self._listen_with(options.on_event)
-        shield = current_shield()
-        with self._interjecting:
-            self._interjected = deque()
+        """Answer one message more, or go on with the last one. Whatever is raised, every call is answered.
+
+        One that the record left off in the middle goes on where it was; one that failed is asked about again.
+        """
+        state, steps = self._state, self._steps_with(waiting)
+        turn = self._what_is_open() if message is None else None
+        state.listen_with(options.on_event)
+        shield, self.has_begun = current_shield(), False
         try:
+            with self._interjecting:
+                self._interjected = deque()
             state.executor.take_signals()
-            state.begin_message(options)
-            if renders:
-                state.render_again()
-            state.transcript.add(UserMessage(text))
-            response = await self._answered(steps)
+            is_left, self._is_left = self._is_left, False
+            state.begin_message(options, goes_on=is_left)
+            if message is not None:
+                self._check_size(message)
+                await steps.heard(message)
+                self._begin_message(message, renders=renders)
+            elif not is_left:
+                await steps.asked_again()
+            self.has_begun = True
+            response = await self._answered(steps, turn)
+            await steps.finished(response)
             state.finished(response)
         except BaseException as error:
-            self._end_with(error, shield)
+            if self.has_begun:
+                self._end_with(error, shield, steps)
+                await steps.failed(error)
             raise
         else:
             return response
         finally:
+            self._left_at = None
             with self._interjecting:
                 self._interjected = None
             state.executor.return_signals()
+
+    def _check_size(self, message: UserMessage) -> None:
+        """A message that is too large is not part of the conversation, which could not go on with it."""
+        try:
+            check_message(message, self._adapter.accepts)
+        except RequestFailed as failure:
+            raise self._state.error(
+                f"The message was not sent to {self._adapter.name}: {failure}.", "request"
+            ) from failure
+
+    async def serve(
+        self, message: UserMessage | None, waiting: Waiting, options: StartedOptions, *, renders: bool
+    ) -> bool | None:
+        """Go through a message that is on record: whether it was answered; None when the record ends before that.
+
+        Nothing is asked or run, and no limit holds.
+        """
+        state, steps = self._state, self._steps_with(waiting)
+        assert isinstance(steps, RecordedSteps)
+        shield = current_shield()
+        state.events.is_served = steps.serves_only = True
+        state.has_limits = False
+        try:
+            state.begin_message(options)
+            if message is not None:
+                self._begin_message(message, renders=renders)
+            response = await self._answered(steps)
+            await steps.finished(response)
+            state.finished(response)
+        except RecordEnds:
+            self._is_left = True
+            state.turns -= self._left_at is None  # the model was not asked for that one
+            return None
+        except Exception as error:
+            if not steps.is_failing:
+                raise
+            self._left_at = None
+            self._end_with(error, shield, steps)
+            await steps.failed(error)
+            return False
+        else:
+            self._left_at = None
+            return True
+        finally:
+            state.events.is_served = steps.serves_only = False
+            state.has_limits = True
+
+    async def give_up(self, waiting: Waiting) -> None:
+        """End the message that the record left off in the middle, as one that failed there."""
+        state, steps = self._state, self._steps_with(waiting)
+        self._left_at, self._is_left = None, False
+        for call in state.transcript.open_calls():
+            reply = await steps.outcome(ToolCall(call.id, call.name, call.arguments))
+            if reply is not None:
+                state.replied(reply)
+        error = state.error("The process ended while this message was answered.", "response")
+        self._end_with(error, current_shield(), steps)
+        await steps.failed(error)
+
+    def _what_is_open(self) -> ModelTurn | None:
+        """The turn that the record leaves off in, with the calls that have no answer yet."""
+        turn, calls = self._left_at, self._state.transcript.open_calls()
+        return None if turn is None or (turn.calls and not calls) else turn._replace(calls=calls)
+
+    def _begin_message(self, message: UserMessage, *, renders: bool) -> None:
+        try:
+            if renders:
+                self._state.render_again()
+        except Exception:
+            self._say(message)
+            self.has_begun = True
+            raise
+        self._say(message)
+
+    def _say(self, message: UserMessage) -> None:
+        """A user's message reaches the transcript here, whenever it was sent."""
+        self._state.transcript.add(message)
 
     def interject(self, text: str) -> bool:
         """Say this to the model once the calls of its present turn are answered; False when no message is answered."""
@@ -212,17 +333,26 @@ class Evaluation(Generic[OutputT]):
             self._interjected.append(text)
             return True
 
-    def _say_interjected(self, *, is_over: bool = False) -> bool:
+    async def _say_interjected(self, steps: EvaluationSteps, *, is_over: bool = False) -> bool:
         """Say what came meanwhile. When there is nothing and the answer is there, nothing more is taken."""
-        if self._interjected is None:
-            return False
+        try:
+            texts = await steps.interjected(self._take_interjected(is_over=is_over))
+            for text in texts:
+                self._say(UserMessage(text))
+        except BaseException as error:
+            if not isinstance(error, RecordEnds):
+                self._lose_record()
+            raise
+        return bool(texts)
+
+    def _take_interjected(self, *, is_over: bool) -> Sequence[str]:
         with self._interjecting:
+            if self._interjected is None:
+                return ()
             texts, self._interjected = self._interjected, deque()
             if is_over and not texts:
                 self._interjected = None
-        for text in texts:
-            self._state.transcript.add(UserMessage(text))
-        return bool(texts)
+        return tuple(texts)
 
     # Asking.
 
@@ -241,11 +371,20 @@ class Evaluation(Generic[OutputT]):
                 "response",
             )
         turn = self._ids.known(turn) if steps.was_served else self._ids.sound(turn, state.turns)
-        state.transcript.add(
-            ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
-        )
-        await steps.said(turn)
+        try:
+            state.transcript.add(
+                ModelMessage(turn.text, turn.calls, turn.native, self._adapter.name if turn.native else "")
+            )
+            await steps.said(turn)
+        except BaseException:
+            self._lose_record()
+            raise
         return turn
+
+    def _lose_record(self) -> None:
+        """What is here and what is on record may have parted: nothing more is recorded."""
+        if self._recorder is not None:
+            self._recorder.stop(lost=True)
 
     async def _request(self, steps: EvaluationSteps) -> ModelTurn:
         """Ask once, and again while waiting helps and the deadline allows it."""
@@ -323,9 +462,8 @@ class Evaluation(Generic[OutputT]):
     def _expand_sections(self, expansion: VisibilityExpansionRequired) -> str:
         """Show the sections from now on; the answer to the call that asked for them."""
         rendered = self._state.expand_sections(expansion)
-        self._state.transcript.set_prompt(rendered.text, self._state.system)
-        keys = ", ".join(expansion.section_keys)
-        return f"Opened: {keys}. What they hold is in the prompt now, with their tools."
+        self._state.transcript.set_prompt(rendered.text, self._state.system, rendered.attachments)
+        return opened_text(expansion.section_keys)
 
     # Manual mode.
 
@@ -384,6 +522,8 @@ class LiveSteps:
 
     async def ask(self, request: ModelRequest) -> ModelTurn:
         """Ask, for no longer than the request's timeout."""
+        if KINDS_MADE:
+            request = fitted(request, self._adapter.accepts)
         adapter, is_async = self._adapter, self._waiting.in_loop
         if request.timeout is None:
             return await adapter.aask(request) if is_async else adapter.ask(request)
@@ -401,6 +541,25 @@ class LiveSteps:
 
     async def said(self, turn: ModelTurn) -> None:
         """The model has said this; nothing to do without a record."""
+
+    async def heard(self, message: UserMessage) -> None:
+        """A user sent this message; the same."""
+
+    async def asked_again(self) -> None:
+        """A user wants it answered after all; the same."""
+
+    async def interjected(self, texts: Sequence[str]) -> Sequence[str]:
+        """The user said this meanwhile; the same."""
+        return texts
+
+    def left_over(self, texts: Sequence[str]) -> Sequence[str]:
+        """The user said this in vain; the same."""
+        return texts
+
+    async def outcome(self, call: ToolCall) -> ToolReply | None:
+        """What log and ledger know."""
+        recalled = await self.recall(call)
+        return None if recalled is None else self._executor.answer_open(call, recalled=recalled)
 
     async def finished(self, response: PromptResponse[Any]) -> None:
         """The evaluation has this answer; the same."""

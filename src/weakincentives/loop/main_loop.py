@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack, cast, get_args, get_origin
 from uuid import uuid4
 
@@ -17,18 +18,20 @@ from ..prompt.prompt_resources import Bindings, as_bindings
 from ..prompt.section import Section
 from ..prompt.tool_context import ProviderAdapterProtocol
 from ..run_context import RunContext
+from ..runtime.messages import History
 from ..runtime.options import RunKeywords, RunOptions, options_from, run_id_of
 from ..runtime.progress import OnEvent
 from ..runtime.record.files import FilesToKeep, World, checked_files
 from ..runtime.record.protocol import RunStore
 from ..runtime.record.rows import RunInfo
-from ..runtime.record.runs import RunRecord, request_text
+from ..runtime.record.runs import RunRecord, check_kind, request_text
 from ..serde import parse
 from ..serde.secret_fields import has_secrets
 from ..session import Dispatcher, InProcessDispatcher, Session
+from ..waiting import Waiting
 from .background import refuse_in_event_loop
 from .batch import Batch
-from .conversation import Busy, Conversation, Renders, checked_template
+from .conversation import Busy, Conversation, Prepare, Prepared, Renders, checked_template
 from .response import PromptResponse
 from .result import LoopResult, ProgressTold, Retries
 from .stream import Begin, EventStream, StreamedRun, SyncEventStream, tell_both
@@ -165,6 +168,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         *,
         resources: Bindings | None = None,
         run_id: str | None = None,
+        after: int | str | None = None,
         **options: Unpack[RunKeywords],
     ) -> EventStream[OutputT]:
         """Like `aexecute`, one event after another: `async with loop.stream(request) as events:`, then `async for`.
@@ -172,8 +176,12 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         The first event is `RunStarted`, the last `Finished`, with the response; `events.session` is the session. What
         `aexecute` raises is raised by the iteration, and what `prepare` raises when the block is entered. Leaving the
         block early cancels the run and waits until the call that was running is undone. See `EventStream`.
+
+        A run on record that goes on tells `Resumed` and then what happens now. With `after`, a step's number, what is
+        on record after that step is told before: 0 for all of it. A reader that lost the connection gives the step of
+        the last event that it has; a browser's `Last-Event-ID` can be passed as it is, also when it is not a number.
         """
-        return EventStream(self._streamed(request, resources, run_id, self._run_options("stream", options)))
+        return EventStream(self._streamed(request, resources, run_id, self._run_options("stream", options)), after)
 
     def stream_sync(
         self,
@@ -181,6 +189,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         *,
         resources: Bindings | None = None,
         run_id: str | None = None,
+        after: int | str | None = None,
         **options: Unpack[RunKeywords],
     ) -> SyncEventStream[OutputT]:
         """Like `stream`, for synchronous code: `with loop.stream_sync(request) as events:`, then `for`.
@@ -188,16 +197,23 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         The run goes on in another thread while you handle an event. `RuntimeError` where an event loop runs.
         """
         refuse_in_event_loop("stream_sync()", "async with loop.stream(...)")
-        return SyncEventStream(self._streamed(request, resources, run_id, self._run_options("stream_sync", options)))
+        return SyncEventStream(
+            self._streamed(request, resources, run_id, self._run_options("stream_sync", options)), after
+        )
 
     def conversation(
         self,
-        request: RequestT,
+        request: RequestT | None = None,
         *,
+        id: str | None = None,  # noqa: A002 - as users call it
         resources: Bindings | None = None,
         busy: Busy = "wait",
         render: Renders = "each",
         message_template: Section[Any] | None = None,
+        idle: timedelta | None = None,
+        world: World = "check",
+        accept_unrecorded: Iterable[str] = (),
+        accept_changed: Iterable[str] = (),
         **options: Unpack[RunKeywords],
     ) -> Conversation[OutputT]:
         """Answer many messages: `with loop.conversation(request) as chat:`, then `chat.send(text)`; or `async with`.
@@ -205,30 +221,90 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         `prepare` is called once, and what it gives lives until the block is left. Limits hold for each message; a
         `budget_tracker` counts them all. See `Conversation`.
 
+        With `runs` in the config it is on record as the run `id`, or as one whose id is made up (`chat.id`).
+        `loop.conversation(id="chat-17")` goes on with it, in any process; entering the block reads it, and raises what
+        `resume` does: `RecordError` for one that is not there, `RunBusyError` while another process has it,
+        `RunConflictError` when it was begun with another request, or is not a conversation.
+
         Args:
-            request: who it is with, say: what `prepare` takes.
+            request: who it is with, say: what `prepare` takes. One that is on record need not be given again.
+            id: which conversation of the config's store.
             resources: as in `execute`.
             busy: whether a message that comes while another is answered waits for it ("wait"), or raises RuntimeError.
             render: "each" shows the prompt as it reads before each message; it is replaced where it stands, and only
                 when it differs, because providers keep what has not changed. "once" never replaces it.
             message_template: a section that says what typed messages say: `chat.send(Order(...))`.
+            idle: when no message came for that long, close the resources and let other processes have the run. The next
+                message reads it from the record again.
+            world: as in `resume`.
+            accept_unrecorded: as in `resume`.
+            accept_changed: as in `resume`.
             options: as in `execute`; with `history=` it goes on from an earlier conversation.
 
-        `ValueError` for a loop with `runs`: conversations are not recorded. `TypeError` for an adapter whose program
-        has a loop of its own.
+        `TypeError` for an adapter whose program has a loop of its own.
         """
-        if self.config.runs is not None:
-            raise ValueError(
-                "Conversations are not recorded yet, so they cannot go on after this process has ended. "
-                "Use a loop without runs=, and keep chat.history and the session yourself."
-            )
-        prompt, session, keywords = self._prepare(request, resources, self._run_options("conversation", options), None)
-        # As they were given: a duration is that of each message.
-        given = replace(RunOptions(**options).over(self.config), run_context=keywords.get("run_context"))
+        given = self._run_options("conversation", options)
+        if self.config.runs is None:
+            if id is not None:
+                self._store()
+            if idle is not None:
+                raise ValueError(
+                    "idle= needs a store, MainLoopConfig(runs=...): without a record a conversation that was closed "
+                    "could not go on."
+                )
+            prepared: Prepared | Prepare = self._begin_conversation(cast("RequestT", request), resources, given)
+        else:
+            id = uuid4().hex if id is None else id  # noqa: A001 - as above
+            how = {
+                "world": world,
+                "accept_unrecorded": (*self.config.accept_unrecorded, *accept_unrecorded),
+                "accept_changed": tuple(accept_changed),
+            }
+            prepared = self._reading(request, id, resources, given, how)
         return Conversation(
-            self.adapter, prompt, session, given, busy=busy, render=render,
+            self.adapter, prepared, id=id, busy=busy, render=render, idle=idle,
             message_template=checked_template(message_template),
         )  # fmt: skip
+
+    def _begin_conversation(
+        self, request: RequestT, resources: Bindings | None, options: RunOptions, run_id: str | None = None
+    ) -> Prepared:
+        prompt, session, keywords = self._prepare(request, resources, options, run_id)
+        # As they were given: a duration is that of each message.
+        given = replace(options.over(self.config), run_context=keywords.get("run_context"))
+        record = cast("RunRecord | None", keywords.get("record"))
+        return Prepared(prompt, session, given, record)
+
+    def _reading(
+        self,
+        request: RequestT | None,
+        run_id: str,
+        resources: Bindings | None,
+        options: RunOptions,
+        how: Mapping[str, Any],
+    ) -> Prepare:
+        """What makes prompt and session of a conversation on record, whenever it is opened."""
+        history = "" if options.history is None else History.of(options.history).to_json()
+
+        async def prepare(waiting: Waiting) -> Prepared:
+            asked = request
+            if asked is None:
+                store = self._store()
+                info = await waiting.call(lambda: store.info(run_id))
+                if info is not None:
+                    check_kind(info, is_conversation=True)
+                    asked = self._recorded_request(info)
+                elif _request_type(type(self)) is not type(None):
+                    raise RecordError(
+                        f"There is no conversation {run_id!r} in this store. To begin it, give its request: "
+                        f"loop.conversation(request, id={run_id!r})."
+                    )
+            made = self._begin_conversation(cast("RequestT", asked), resources, options, run_id)
+            assert made.record is not None
+            record = replace(made.record, is_conversation=True, history=history, **how)
+            return made._replace(record=record)
+
+        return prepare
 
     def resume(
         self,
@@ -417,7 +493,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             keywords = prepared.options
             keywords["on_event"] = tell_both(on_event, keywords.get("on_event"))
             name, run = prepared.prompt.name, run_id_of(RunOptions(**keywords))
-            return StreamedRun(prepared.session, name, run, lambda: self._aevaluate(prepared))
+            return StreamedRun(prepared.session, name, run, lambda: self._aevaluate(prepared), keywords.get("record"))
 
         return begin
 
@@ -462,6 +538,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         """Ready to go on with a run; `how` are fields of `RunRecord`."""
         if info is None:
             raise RecordError(f"There is no run {run_id!r} in this store.")
+        check_kind(info, is_conversation=False)
         if info.is_inside:
             raise NotResumableError(
                 f"The run {run_id!r} is a sub-agent's and goes on with the run around it: resume {info.parent!r}."
@@ -499,7 +576,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         elif has_secrets(declared):
             reason = "it has secret fields, which are not recorded"
         else:
-            return parse(declared, info.request)
+            return parse(declared, info.request, max_bytes=None)
         raise NotResumableError(
             f"The request of the run {info.run_id!r} cannot be read back: {reason}. "
             "Pass it: loop.resume(run_id, request=...)."

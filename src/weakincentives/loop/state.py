@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, final
 from uuid import uuid4
 
 from ..budget import BudgetTracker, TokenUsage
+from ..content import KINDS_MADE
 from ..deadlines import Deadline
 from ..errors import (
     BudgetExceededError,
@@ -22,11 +23,11 @@ from ..prompt.visibility import set_visibility
 from ..run_context import Heartbeat
 from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.inside import one_at_a_time
 from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
-from ..runtime.progress import SectionsOpened, TurnStarted
+from ..runtime.progress import OnEvent, SectionsOpened, TurnStarted
 from ..session import Session
+from .attachments import shown_of
 from .events import EvaluationEvents
 from .request import StopReason
 from .response import OpenCall, PromptResponse, attach_history
@@ -141,9 +142,12 @@ class EvaluationState(Generic[OutputT]):
         self.has_limits: bool = True
         self._left_open = frozenset(call.id for call in options.history.open_calls)
         self.executor: ToolExecutor = ToolExecutor(prompt=prompt, session=session, adapter=adapter, options=options)
-        if options.on_event is not None:
-            self.events.on_event = self.executor.run.on_event = one_at_a_time(options.on_event)
         self.rendered: RenderedPrompt[OutputT] = self.executor.rendered_prompt
+
+    def listen_with(self, on_event: OnEvent | None) -> None:
+        """Tell this listener from now on, of this evaluation and of sub-agents in its calls."""
+        self.events.listen_with(on_event)
+        self.executor.run.on_event = None if on_event is None else self.events.pass_on
 
     # The beginning.
 
@@ -171,7 +175,7 @@ class EvaluationState(Generic[OutputT]):
                 "Add sections=[...] with the user's message, or continue a history=.",
                 "request",
             )
-        self.transcript.set_prompt(self.rendered.text, self.system)
+        self.transcript.set_prompt(self.rendered.text, self.system, self.rendered.attachments)
         self.events.rendered(self.rendered)
 
     @property
@@ -184,23 +188,28 @@ class EvaluationState(Generic[OutputT]):
         """The resources are open: a tracker that is bound among them limits the evaluation too."""
         self.limits.hold_to(self.executor.deadline, self.executor.budget_tracker)
 
-    def begin_message(self, options: StartedOptions) -> None:
-        """Another message of the same conversation: its limits and counts are its own."""
+    def begin_message(self, options: StartedOptions, *, goes_on: bool = False) -> None:
+        """Another message of the same conversation: its limits and counts are its own, unless it `goes_on`."""
         self.limits = EvaluationLimits(self.prompt.name, options)
         self.heartbeat = options.heartbeat
-        self.usage = TokenUsage()
-        self.turns = self.expansions = self.repairs = 0
         self.failure = None
         self.executor.renew(options)
         self.entered()
         self.events.begin_again()
+        if goes_on:
+            self.events.turn = self.turns
+            self.limits.spent(self.usage)
+            return
+        self.usage = TokenUsage()
+        self.turns = self.expansions = self.repairs = 0
 
     def render_again(self) -> None:
         """Say the prompt as it reads now, at its place, if that is not what it says already."""
         rendered = self.prompt.render(session=self.session)
-        if (rendered.text, rendered.system) != (self.rendered.text, self.rendered.system):
+        before = self.rendered
+        if (rendered.text, rendered.system, rendered.attachments) != (before.text, before.system, before.attachments):
             self.rendered = rendered
-            self.transcript.set_prompt(rendered.text, self.system)
+            self.transcript.set_prompt(rendered.text, self.system, rendered.attachments)
             self.events.rendered(rendered)
         self.executor.offer(rendered)
 
@@ -242,7 +251,8 @@ class EvaluationState(Generic[OutputT]):
 
     def replied(self, reply: ToolReply) -> None:
         """A call has its answer."""
-        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
+        shown = shown_of(reply.result) if KINDS_MADE else ()
+        self.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error, shown))
         if self.heartbeat is not None:
             self.heartbeat.beat()
         if self.events.on_event is not None:
@@ -334,7 +344,7 @@ class EvaluationState(Generic[OutputT]):
             asked = ToolCall(call.id, call.name, call.arguments)
             reply = None if recorded is None else recorded(asked)
             if reply is not None:
-                self.transcript.add(AnswerMessage(call.id, reply.text, reply.is_error))
+                self.transcript.add(AnswerMessage(call.id, reply.text, reply.is_error, shown_of(reply.result)))
                 continue
             reply = given.get(call.id)
             if reply is not None:

@@ -14,13 +14,30 @@ from typing import Any, final
 
 from ..errors import PromptRenderError, PromptValidationError
 from ..lazy_modules import difflib
+from ..results import without_bytes
 
 # The second alternative is whatever stands in braces, so that a malformed name is refused rather than shown.
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
 _BARE = re.compile(r"\$(?:\$|\{|(?P<name>[^\W\d]\w*))")
 _BACKTICKS = re.compile("`+")
+_MARKDOWN_LINE_END = re.compile(r"\r\n?|\n")
+_FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
+_TAG = re.compile(" {0,3}</?[a-z]", re.IGNORECASE)
+_HTML_BLOCKS = tuple(
+    (re.compile(f" {{0,3}}{begin}", re.IGNORECASE), re.compile(end, re.IGNORECASE))
+    for begin, end in (
+        (r"<(?:pre|script|style|textarea)(?:[ \t>]|$)", r"</(?:pre|script|style|textarea)>"),
+        ("<!--", "-->"),
+        (r"<\?", r"\?>"),
+        (r"<!\[CDATA\[", r"\]\]>"),
+        ("<![a-z]", ">"),
+    )
+)
+"""How the HTML begins and ends in which markdown sees no fences; any other ends at an empty line."""
 _LINE_ENDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 """What ends a line besides the control characters that JSON escapes."""
+_MAY_HOLD_BYTES = frozenset({bytes, bytearray, memoryview, list, tuple, dict, set, frozenset})
+"""Their own text would show bytes as `b'...'`, which says nothing to a model."""
 _BETWEEN = {__name__.partition(".")[0], "typing"}
 """Whose frames stand between a template and the line that wrote it; `Section[Params](...)` goes through `typing`."""
 
@@ -69,7 +86,7 @@ class TemplateText:
         self._warn_of_bare_names()
 
     def _quotes_of_untrusted(self) -> tuple[Callable[[str], str], ...]:
-        """What makes text of each placeholder's value: a fenced block where it has a line of its own."""
+        """What makes text of each placeholder's value: a fenced block on a line of its own, outside of code."""
         untrusted = () if self._params_type is None else untrusted_names(self._params_type)
         quotes: list[Callable[[str], str]] = []
         for at, name in enumerate(self.names):
@@ -77,7 +94,15 @@ class TemplateText:
             has_line = (before.endswith("\n") or (not before and not at)) and (
                 behind.startswith("\n") or (not behind and at + 1 == len(self.names))
             )
-            quotes.append(str if name not in untrusted else as_block if has_line else as_string)
+            if name not in untrusted:
+                quotes.append(str)
+            elif _is_verbatim("0".join(self._literals[: at + 1])):
+                quotes.append(_as_verbatim_string)
+            elif has_line:
+                has_space = not before or before.endswith("\n\n")
+                quotes.append(as_block if has_space else _as_block_of_its_own)
+            else:
+                quotes.append(as_string)
         return tuple(quotes)
 
     def _warn_of_bare_names(self) -> None:
@@ -92,7 +117,7 @@ class TemplateText:
                 )
 
     def fill(self, params: object) -> str:
-        """The text with the values of `params`: `str()` of each, and nothing at all for None.
+        """The text with the values of `params`: `str()` of each, a line for bytes, and nothing at all for None.
 
         Raises `PromptRenderError` when a value cannot be had or has no text.
         """
@@ -102,6 +127,8 @@ class TemplateText:
         for name, literal, quote in zip(self.names, self._literals[1:], self._quotes, strict=True):
             try:
                 value = getattr(params, name)
+                if type(value) in _MAY_HOLD_BYTES:
+                    value = without_bytes(value)
                 pieces.append("" if value is None else quote(str(value)))
             except Exception as error:  # a property or `__str__` of the user's
                 raise PromptRenderError(
@@ -171,6 +198,41 @@ def as_block(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
+def _as_block_of_its_own(text: str) -> str:
+    """`as_block` after an empty line, which ends HTML such as `<ticket>`: there a fence would be plain text."""
+    return f"\n{as_block(text)}"
+
+
+def _is_verbatim(before: str) -> bool:
+    """Whether a fence after this much of a template would not begin a block: in code, or in an HTML comment and such.
+
+    In doubt it is: a JSON string is safe everywhere.
+    """
+    fence, indent, end, in_tags = "", 0, None, False
+    for line in _MARKDOWN_LINE_END.split(before):
+        text = line.strip(" \t")
+        is_open = bool(fence) or end is not None
+        if not text and in_tags:
+            if is_open:
+                return True  # what seemed to begin among the tags was part of them, or not
+            in_tags = False
+        in_tags |= not is_open and _TAG.match(line) is not None
+        found = _FENCE.match(line)
+        if end is not None:
+            end = None if end.search(line) else end
+        elif fence:
+            if text and len(line) - len(line.lstrip(" ")) < indent:
+                return True  # a list item that the fence was in has ended, and the fence with it
+            if found and found[1] == " " * indent and found[2].startswith(fence) and not text.strip(fence[0]):
+                fence = ""
+        elif found:
+            indent, fence = len(found[1]), found[2]
+        else:
+            ends = (closing for begin, closing in _HTML_BLOCKS if begin.match(line))
+            end = next((closing for closing in ends if not closing.search(line)), None)
+    return bool(fence) or end is not None
+
+
 def as_string(text: str) -> str:
     r"""Text from outside as a JSON string: it stays in its line.
 
@@ -179,6 +241,11 @@ def as_string(text: str) -> str:
     """
     quoted = json.dumps(text, ensure_ascii=False)
     return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def _as_verbatim_string(text: str) -> str:
+    """`as_string` where only a sign such as `-->` ends what the template began."""
+    return as_string(text).replace(">", "\\u003e")
 
 
 def dotted(path: Sequence[str]) -> str:

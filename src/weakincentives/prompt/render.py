@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
+from ..content import KINDS_MADE, Content, contents_in
 from ..errors import PromptError, PromptRenderError, VisibilityExpansionRequired
 from ..results import ToolResult
 from ..session import SessionProtocol
@@ -39,6 +40,8 @@ class RenderedPrompt(Generic[OutputT]):
         tool_map: the same by name, each with its policies; not to be changed.
         structured_output: the type of the answer, or None when it is plain text.
         summarised: the dotted paths of the sections shown as summaries.
+        attachments: the images and documents in the params of the sections that are shown in full, in order, each once.
+            They go with the user's message, also those of sections in the system's role.
     """
 
     text: str
@@ -48,6 +51,7 @@ class RenderedPrompt(Generic[OutputT]):
     summarised: tuple[str, ...] = ()
     prompt_name: str = ""
     system: str = ""
+    attachments: tuple[Content, ...] = ()
     _nodes: tuple[SectionNode, ...] = field(default=(), repr=False, compare=False)
     _shown: Mapping[int, bool] = field(default_factory=dict[int, bool], repr=False, compare=False)
     _read: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
@@ -108,12 +112,15 @@ def render(
     tool_map: dict[str, BoundTool] = {}
     summaries: dict[str, RenderedSection] = {}
     in_full: dict[int, bool] = {}
+    attachments: dict[Content, None] = {}
     for shown in walk(tree, given, session):
         node = shown.node
         role = system if node.index < tree.system_end else texts
         in_full[node.index] = shown.in_full
         if shown.in_full:
             role.append(_full_text(shown, session))
+            if KINDS_MADE and shown.params is not None:
+                attachments.update(dict.fromkeys(_contents_of(shown)))
             for bound in node.tools:
                 tool_map[bound.tool.name] = bound
         else:
@@ -137,6 +144,7 @@ def render(
         tuple(summaries),
         prompt_name,
         "\n\n".join(system),
+        tuple(attachments),
         tree.nodes,
         in_full,
         read if summaries else None,
@@ -256,6 +264,14 @@ def _full_text(shown: RenderedSection, session: SessionProtocol | None) -> str:
     if node.has_state and session is not None:
         pieces.append(_text(node, "render_state", section.render_state, session))
     return "\n\n".join(piece for piece in pieces if piece)
+
+
+def _contents_of(shown: RenderedSection) -> tuple[Content, ...]:
+    """What a section shows besides text: as its template names it, then what else is in its params."""
+    node, params = shown.node, shown.params
+    template = node.override or node.section.body
+    named = () if template is None else [getattr(params, name, None) for name in template.names]
+    return contents_in((*named, params))
 
 
 def _summary_text(shown: RenderedSection, session: SessionProtocol | None) -> str:

@@ -12,9 +12,11 @@ from pydantic import BaseModel
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from ..clock import checked_seconds
+from ..content import Document, Image
 from ..errors import ParseError, PromptValidationError, SchemaError
 from ..results import ToolResult
 from ..serde import dump, parse
+from ..serde.dumping import holds
 from ..serde.schema import shared_schema
 from ..signatures import annotations_of
 from .canonical import unkeyable
@@ -150,6 +152,14 @@ def check_params_type(params_type: Any, refusals: DeclarationErrors) -> None:
             f"params type {name} has no JSON schema{_faulty_field(params_type)}: {said}. Use text, "
             "numbers, lists, dicts and dataclasses; handlers get everything else from context.resources."
         )
+    if holds(params_type, _CONTENTS):
+        refusals.refuse(
+            f"params type {name} holds an Image or a Document, and a model cannot write the bytes of one. Take a path "
+            "or an id instead, and return the image in the result."
+        )
+
+
+_CONTENTS = frozenset({Image, Document})
 
 
 def _faulty_field(params_type: Any) -> str:

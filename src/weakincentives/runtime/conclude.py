@@ -65,7 +65,7 @@ async def conclude(
         log_dispatch_failure(error, run)
     except BaseException:
         if run.recorder is not None:
-            run.recorder.stop()
+            run.recorder.stop(lost=True)
         keep_and_log(event, None, run)
         raise
     try:

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from ..content import Content
 from ..serde import dump_json, parse
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message to the model: a rendered prompt, or what was wrong with its last answer."""
+    """A message to the model: a rendered prompt, or what was wrong with its last answer; then its attachments."""
 
     text: str
+    attachments: tuple[Content, ...] = ()
     kind: Literal["user"] = "user"
 
 
@@ -48,11 +50,12 @@ class ModelMessage:
 @final
 @dataclass(frozen=True, slots=True)
 class AnswerMessage:
-    """The answer to one call. `is_error` only when something unexpected happened."""
+    """The answer to one call, and what its result shows. `is_error` only when something unexpected happened."""
 
     call_id: str
     text: str
     is_error: bool = False
+    attachments: tuple[Content, ...] = ()
     kind: Literal["answer"] = "answer"
 
 
@@ -80,7 +83,7 @@ class History:
     @classmethod
     def from_json(cls, text: str) -> History:
         """Read what `to_json` wrote; `ParseError` lists what is wrong with anything else."""
-        return parse(cls, text)
+        return parse(cls, text, max_bytes=None)  # the program's own text; images make it long
 
     @classmethod
     def of(cls, history: History | Iterable[Message] | None) -> History:
@@ -114,19 +117,21 @@ class Transcript:
     What `upto_now` handed out never changes: messages are only added, and replacing the prompt starts a new list.
     """
 
-    __slots__ = ("_items", "_prompt_at", "system")
+    __slots__ = ("_items", "_prompt_at", "_shows", "system")
 
     def __init__(self, earlier: Iterable[Message] = ()) -> None:
         self.system: str = ""
         self._items: list[Message] = list(earlier)
         self._prompt_at: int | None = None
+        self._shows = any(not isinstance(message, ModelMessage) and message.attachments for message in self._items)
 
-    def set_prompt(self, text: str, system: str = "") -> None:
-        """Say the prompt, or say it in new words at the same place; without a text, only what the system says."""
+    def set_prompt(self, text: str, system: str = "", attachments: tuple[Content, ...] = ()) -> None:
+        """Say the prompt, or say it anew at the same place; without text and attachments, only what the system says."""
         self.system = system
-        if not text and system:
+        if not text and system and (self.prompt.text or not (attachments or self.prompt.attachments)):
             return
-        message = UserMessage(text)
+        message = UserMessage(text, attachments)
+        self._shows = self._shows or bool(attachments)
         if self._prompt_at is None:
             self._prompt_at = len(self._items)
             self._items.append(message)
@@ -135,24 +140,25 @@ class Transcript:
             self._items[self._prompt_at] = message
 
     @property
-    def prompt(self) -> str:
+    def prompt(self) -> UserMessage:
         """The prompt as the model reads it now; empty before it was said."""
         message = None if self._prompt_at is None else self._items[self._prompt_at]
-        return message.text if isinstance(message, UserMessage) else ""
+        return message if isinstance(message, UserMessage) else UserMessage("")
 
     def adopt_prompt(self, text: str) -> bool:
         """Take a message of the earlier conversation for the prompt: the newest with this text, else the newest one.
 
         False when there is no message of a user.
         """
-        places = [at for at, message in enumerate(self._items) if isinstance(message, UserMessage)]
-        same = [at for at in places if self._items[at] == UserMessage(text)]
-        self._prompt_at = (same or places or [None])[-1]
+        said = {at: message.text for at, message in enumerate(self._items) if isinstance(message, UserMessage)}
+        same = [at for at, known in said.items() if known == text]
+        self._prompt_at = (same or [*said] or [None])[-1]
         return self._prompt_at is not None
 
     def add(self, message: Message) -> None:
         """Append a message."""
         self._items.append(message)
+        self._shows = self._shows or (not isinstance(message, ModelMessage) and bool(message.attachments))
 
     def cut(self, length: int) -> None:
         """Forget all but the first messages."""
@@ -162,7 +168,7 @@ class Transcript:
 
     def upto_now(self) -> Messages:
         """The messages so far, without copying them."""
-        return Messages(self._items, len(self._items))
+        return Messages(self._items, len(self._items), self._shows)
 
     def history(self) -> History:
         """The messages so far, as a value."""
@@ -175,13 +181,13 @@ class Transcript:
 
 @final
 class Messages(Sequence[Message]):
-    """The first messages of a list that only grows: a request's view of the conversation."""
+    """The first messages of a list that only grows: a request's view of it. `shows`: whether there are attachments."""
 
-    __slots__ = ("_items", "_length")
+    __slots__ = ("_items", "_length", "shows")
 
-    def __init__(self, items: list[Message], length: int) -> None:
-        self._items = items
-        self._length = length
+    def __init__(self, items: list[Message], length: int, shows: bool) -> None:
+        self._items, self._length = items, length
+        self.shows: bool = shows
 
     def __len__(self) -> int:
         return self._length

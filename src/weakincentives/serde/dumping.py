@@ -6,7 +6,7 @@ Those names are pydantic's aliases, read from the schemas it makes of a class.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -20,6 +20,7 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from ..content import KINDS_MADE, for_readers
 from ..errors import SchemaError
 from .type_adapters import adapter
 
@@ -28,7 +29,8 @@ def dump(value: object, *, computed: bool = False) -> Any:
     """Plain dicts, lists, strings, numbers, booleans and None that `parse` turns back into `value`.
 
     Fields have the names that `parse` reads, their aliases. What a class sets itself (`field(init=False)`, computed
-    fields of pydantic models) is left out, since `parse` refuses it; `computed=True` keeps it, for a reader.
+    fields of pydantic models) is left out, since `parse` refuses it. `computed=True` is for readers: it keeps that, and
+    an `Image` or a `Document` is its one line of text instead of base64.
 
     Not-a-number and infinities become strings, since JSON has no form for them. `SchemaError` when something inside
     has no JSON form or contains itself.
@@ -42,6 +44,9 @@ def dump(value: object, *, computed: bool = False) -> Any:
     {'x': 1, 'tags': ['a']}
     """
     try:
+        if computed and KINDS_MADE:
+            with for_readers():
+                return from_json(to_json(renamed(value, computed), inf_nan_mode="strings"))
         return from_json(to_json(renamed(value, computed), inf_nan_mode="strings"))
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _no_form(value, error) from error
@@ -50,6 +55,9 @@ def dump(value: object, *, computed: bool = False) -> Any:
 def dump_json(value: object, *, indent: int | None = None, computed: bool = False) -> str:
     """`dump` as JSON text; compact unless an indent is given."""
     try:
+        if computed and KINDS_MADE:
+            with for_readers():
+                return to_json(renamed(value, computed), indent=indent, inf_nan_mode="strings").decode()
         return to_json(renamed(value, computed), indent=indent, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise _no_form(value, error) from error
@@ -165,6 +173,11 @@ class JsonRecord(NamedTuple):
     writes_itself: bool = False
     computes: bool = False
     has_named_dicts: bool = False
+
+
+def holds(cls: Any, wanted: Collection[type[Any]]) -> bool:
+    """Whether a value of the type may hold one of these classes, at any depth, by what it declares."""
+    return any(record.get("cls") in wanted for record in _records_in(adapter(cls).core_schema))
 
 
 @lru_cache(maxsize=4096)

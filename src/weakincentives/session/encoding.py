@@ -65,6 +65,8 @@ def present_name(name: str) -> str:
 class_of: Callable[[object], type[Any]] = type
 """The class of a value of which nothing is known."""
 
+_fields_of = lru_cache(maxsize=512)(fields)
+
 
 _PLAIN: tuple[type[Any], ...] = (
     *(bool, int, float, str, bytes, tuple, list, dict, set, frozenset),
@@ -227,17 +229,16 @@ def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, An
         yield path, saved
         return
     for key, part in parts.items():
-        if part is not (other := others[key]):  # as most text is: Pydantic passes it through
-            yield from _differences(part, other, (*path, key))
+        if part is not others[key]:  # most text is: Pydantic passes it through
+            yield from _differences(part, others[key], (*path, key))
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:
     """The parts of a value that has some, by the key they have in saved data: the names of attributes, not aliases."""
-    cls = class_of(value)
-    if cls in _PLAIN_SCALARS:
+    if class_of(value) in _PLAIN_SCALARS:
         return None
-    if hasattr(cls, "__dataclass_fields__"):
-        return {name: getattr(value, name) for name in _field_names(cls)}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in _fields_of(class_of(value))}
     if isinstance(value, BaseModel):
         return dict(value)
     if isinstance(value, dict):
@@ -245,11 +246,6 @@ def parts_of(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, list | tuple):
         return dict(enumerate(cast("list[Any]", value)))
     return None
-
-
-@lru_cache(maxsize=512)
-def _field_names(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls))
 
 
 def with_parts(value: Any, parts: dict[Any, Any]) -> Any:

@@ -72,6 +72,7 @@ def _can_be_saved(value: Any) -> bool:
 _PACKAGE = "weakincentives."
 _CLASSES = {
     "budget": "TokenUsage",
+    "content": "Document Image",
     "contrib.code.protocol": "EvalResult",
     "contrib.code.tool": "EvaluatePythonParams PythonResult",
     "contrib.files.reading": (

@@ -29,6 +29,7 @@ from ..results import ToolResult
 from ..runtime.call import ToolReply
 from ..runtime.options import RunKeywords
 from ..runtime.record.calls import result_of
+from ..runtime.record.contents import contents_of
 from ..runtime.record.files import FilesToKeep, node_of
 from ..runtime.record.reading import RecordedRun
 from ..runtime.record.resources import apply_rows
@@ -335,7 +336,8 @@ class RecordedModel(TurnAdapter):
                     if self.filesystem is not None:
                         self._put(self.filesystem, file.path, file.after)
                 if self.session is not None:
-                    apply_readable(self.session, step.body.get("state", {}), self._find, self._unread)
+                    with contents_of(self._recording.run.store):
+                        apply_readable(self.session, step.body.get("state", {}), self._find, self._unread)
 
     # The world at first.
 
@@ -444,7 +446,8 @@ class RecordedModel(TurnAdapter):
             self.served[tool.name] += 1
             self.served_steps.add(step.seq)
         outcome = step.outcome or ""
-        result = result_of(step, tool)
+        with contents_of(self._recording.run.store):
+            result = result_of(step, tool)
         if outcome not in _SERVABLE:
             self.not_made[step.seq] = outcome
         elif "view" in step.body:
@@ -501,8 +504,10 @@ class RecordedModel(TurnAdapter):
                 session[cls].seed(list(items))
         for key, value in changed.get("notes", ()) if is_kept else ():
             try:
-                noted = None if value is None else load_logged([value], self._find)[0]
-                session.note(load_logged([key], self._find)[0], noted)
+                with contents_of(self._recording.run.store):
+                    noted = None if value is None else load_logged([value], self._find)[0]
+                    known = load_logged([key], self._find)[0]
+                session.note(known, noted)
             except SessionFormatError:
                 if "notes" not in self._unread:  # a record that was to be readable
                     raise
@@ -521,10 +526,11 @@ class RecordedModel(TurnAdapter):
             ) from error
 
     def _apply(self, state: Mapping[str, Any]) -> None:
-        if self._recording.run.not_resumable:
-            apply_readable(self._served_state, state, self._find, self._unread)
-        else:
-            apply_delta(self._served_state, state, self._find)
+        with contents_of(self._recording.run.store):
+            if self._recording.run.not_resumable:
+                apply_readable(self._served_state, state, self._find, self._unread)
+            else:
+                apply_delta(self._served_state, state, self._find)
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Unpack, cast
 from ..budget import TokenUsage
 from ..interrupts import Lock
 from ..loop.adapter import AdapterKeywords, TurnAdapter
+from ..loop.attachments import IMAGE_TYPES, PDF_TYPE, Accepts
 from ..loop.request import ModelRequest, ModelTurn, StopReason
 from ..runtime.messages import CallMessage
 from ..serde import dump_json
@@ -70,6 +71,7 @@ class ScriptedAdapter(TurnAdapter):
     r"""Plays its turns one after another, whatever it is asked, and remembers what it was asked.
 
     Asking it once more than it has turns raises AssertionError. It is one script: evaluations that share it take turns.
+    It takes images and PDFs; for a model that does not, set `accepts = Accepts()` in a subclass.
 
     Args:
         turns: see `Turn`.
@@ -86,6 +88,8 @@ class ScriptedAdapter(TurnAdapter):
     >>> adapter.requests[0].messages[0].text
     '## 1. Task\n\nSay hello.'
     """
+
+    accepts = Accepts(IMAGE_TYPES | {PDF_TYPE})
 
     def __init__(self, *turns: Turn, usage: TokenUsage | None = None, **options: Unpack[AdapterKeywords]) -> None:
         super().__init__(**options)

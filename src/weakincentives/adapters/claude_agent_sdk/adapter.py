@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from ...event_loop import run_to_end
@@ -13,6 +13,7 @@ from ...prompt.prompt import Prompt
 from ...runtime.call import ToolReply
 from ...runtime.options import RunKeywords, RunOptions
 from ...session import Session
+from ..anthropic import AnthropicAdapter
 from ..sdk_errors import load
 from .driver import ClaudeDriver
 from .native import check_native_tools
@@ -42,12 +43,16 @@ class ClaudeAgentSDKAdapter(Adapter):
             HOME, locale, certificates, proxies, and what begins with ANTHROPIC_ or CLAUDE_.
         cli_path: another Claude Code than the one that comes with the SDK.
         extra: further fields of the SDK's `ClaudeAgentOptions`; what this adapter sets itself wins.
+        media_types: which images and documents it is shown, `()` for none; without it, images and PDFs.
         options: `max_turns`, `output_retries`, `max_expansions`, `hide_errors`, `system`.
 
     Raises:
         ImportError: the SDK is not installed.
         ValueError: `manual`, or a native tool whose effects cannot be undone, or are not known.
     """
+
+    accepts = AnthropicAdapter.accepts
+    """What Claude Code is shown besides text; of a tool's result only images."""
 
     def __init__(
         self,
@@ -58,9 +63,11 @@ class ClaudeAgentSDKAdapter(Adapter):
         env: Mapping[str, str] | None = None,
         cli_path: str | os.PathLike[str] | None = None,
         extra: Mapping[str, Any] | None = None,
+        media_types: Collection[str] | None = None,
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
+        self.accepts = self.accepts.with_types(media_types)
         if self.settings.manual:
             raise ValueError("ClaudeAgentSDKAdapter has no manual mode: Claude Code runs the loop. Leave manual= out.")
         check_native_tools(native_tools)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, final
 
 from ...budget import TokenUsage
+from ...content import Content
 from ...errors import ParseError, PromptEvaluationError, RecordError, RollbackError, WinkError
-from ...loop.request import StopReason
+from ...loop.attachments import fitted, shown_of
+from ...loop.request import ModelRequest, RequestFailed, StopReason
 from ...loop.response import PromptResponse
 from ...loop.settings import AdapterSettings
 from ...loop.state import EvaluationState, Repair
@@ -31,6 +34,7 @@ from ...runtime.redaction import ended_text, redact, text_of
 from ...runtime.tracker import PendingToolTracker
 from ...session import Session
 from ...waiting import AWAITING
+from ..anthropic import shown_block
 from ..sdk_adapter import anthropic_usage
 from .native import NativeHooks, working_directory
 from .processes import Processes, adapter_cli
@@ -73,6 +77,7 @@ class ClaudeDriver(Generic[OutputT]):
         self._streamed = False
         self._recorded_before = session[ToolInvoked].count()
         self._under_way: set[str] = set()
+        self._shown: dict[str, tuple[Content, ...]] = {}
         self._answer_timer: asyncio.Timeout | None = None
         self._seconds = self._settings.request_timeout + _MARGIN
         self._state = EvaluationState(adapter, prompt, session, options.replace(recorder=record))
@@ -99,6 +104,7 @@ class ClaudeDriver(Generic[OutputT]):
             started=self._call_started,
             ended=self._call_ended,
             is_over=self._is_over,
+            accepts=adapter.accepts,
         )
 
     async def _recall(self, call: ToolCall) -> ToolReply | None:
@@ -146,6 +152,7 @@ class ClaudeDriver(Generic[OutputT]):
             await self._end("cancelled", "The evaluation ended: The conversation is over.")
             if self._record is not None:
                 await self._record.finished(response)
+                response = replace(response, step=self._record.step)
         except BaseException as error:
             self._state.failed(error)
             raise
@@ -209,11 +216,12 @@ class ClaudeDriver(Generic[OutputT]):
             return {**env, _SHELL_PREFIX: processes.shell()}
         return env
 
-    def _first_words(self) -> str:
-        *earlier, prompt = self._transcript.history().messages
-        text = self._state.rendered.text
-        assert prompt == UserMessage(text)
-        return f"{_as_text(earlier)}\n\n{text}" if earlier else text
+    def _first_words(self) -> str | AsyncIterator[dict[str, Any]]:
+        *earlier, prompt = fitted(ModelRequest(self._transcript.history().messages), self._adapter.accepts).messages
+        assert isinstance(prompt, UserMessage)
+        text = f"{_as_text(earlier)}\n\n{prompt.text}" if earlier else prompt.text
+        shown = [content for message in earlier for content in getattr(message, "attachments", ())]
+        return _with_blocks(text, [*shown, *prompt.attachments]) if shown or prompt.attachments else text
 
     # Listening.
 
@@ -335,7 +343,8 @@ class ClaudeDriver(Generic[OutputT]):
                 self._message_id = None
                 text = _block_text(block.content)
                 self._record_unseen(block.tool_use_id, text)
-                self._transcript.add(AnswerMessage(block.tool_use_id, text, bool(block.is_error)))
+                shown = self._shown.pop(block.tool_use_id, ())
+                self._transcript.add(AnswerMessage(block.tool_use_id, text, bool(block.is_error), shown))
 
     def _record_unseen(self, call_id: str, text: str) -> None:
         """What Claude Code answered by itself (a tool that is not there, say) is recorded like any other call."""
@@ -380,6 +389,7 @@ class ClaudeDriver(Generic[OutputT]):
         self._state.call_started(call)
 
     def _call_ended(self, reply: ToolReply) -> None:
+        self._shown[reply.call_id] = shown_of(reply.result)
         self._resume(reply.call_id)
         if reply.outcome == "deadline":
             self._state.fail(self._state.out_of_time(reply))
@@ -423,16 +433,25 @@ class ClaudeDriver(Generic[OutputT]):
     def _as_ours(self, error: BaseException, *, late: bool) -> BaseException:
         if not isinstance(error, Exception) or isinstance(error, WinkError | AssertionError):
             return error
+        if isinstance(error, RequestFailed):  # an image that is too large
+            return self._state.error(f"Request to {self._adapter.name} failed: {error}", "request")
         if late:  # also where the process, stopped for that, failed in a way of its own
             return self._state.error("The deadline passed while Claude Code was at work.", "deadline")
         text = redact(f"{type(error).__name__}: {text_of(error)[:1000]}")
         return self._state.error(f"Claude Code could not be run. {text}", "request")
 
 
+async def _with_blocks(text: str, contents: Iterable[Content]) -> AsyncIterator[dict[str, Any]]:
+    """A message of a user with images, as Claude Code takes it."""
+    blocks = [*({"type": "text", "text": text} for _ in range(bool(text))), *map(shown_block, contents)]
+    yield {"type": "user", "message": {"role": "user", "content": blocks}, "parent_tool_use_id": None}
+
+
 def _block_text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(str(item.get("text", item)) for item in cast(list[dict[str, Any]], content))
+    items = [item for item in cast(list[dict[str, Any]], content) if item.get("type") != "image"]
+    return "\n".join(str(item.get("text", item)) for item in items)
 
 
 def _as_text(messages: Iterable[Message]) -> str:

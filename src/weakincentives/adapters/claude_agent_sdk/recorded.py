@@ -15,6 +15,7 @@ from ...budget import TokenUsage
 from ...errors import RunFormatError
 from ...filesystem import Filesystem
 from ...filesystem.views import is_recordable
+from ...loop.attachments import shown_of
 from ...loop.recorded import error_of, failure_body, params_of, turn_body, turn_of
 from ...loop.request import ModelTurn
 from ...loop.response import PromptResponse
@@ -73,14 +74,14 @@ class DrivenRecord:
         """As `CallRecorder.stopped`."""
         return self._recorder.stopped or self._rows.is_over
 
-    def stop(self) -> None:
+    def stop(self, *, lost: bool = False) -> None:
         """As `CallRecorder.stop`; but calls that are ended because the evaluation ends are part of what happened."""
         if not self._is_ending:
-            self._recorder.stop()
+            self._recorder.stop(lost=lost)
 
-    def has_recorded(self, event: ToolInvoked) -> bool:
-        """As `CallRecorder.has_recorded`."""
-        return self._recorder.has_recorded(event)
+    def step_of(self, event: ToolInvoked) -> int | None:
+        """As `CallRecorder.step_of`."""
+        return self._recorder.step_of(event)
 
     def run_inside(self, call_id: str, name: str) -> None:
         """As `CallRecorder.run_inside`: none, since this run cannot go on, so what is inside a call is part of it."""
@@ -147,7 +148,8 @@ class DrivenRecord:
                 self._continues = False
                 names = [tool.name for tool in executor.tools]
                 prompt = executor.rendered_prompt
-                await self._rows.write_prompt(prompt.text, prompt.system, names, prompt.sections, AWAITING)
+                said = (prompt.text, prompt.system, prompt.attachments)
+                await self._rows.write_prompt(said, names, prompt.sections, AWAITING)
                 body = turn_body(turn._replace(stop_reason="tool_use" if turn.calls else "end_turn"))
                 body = {**body, "continues": True} if continues else body
                 await self._rows.write_turn(body, TokenUsage(), AWAITING)
@@ -193,7 +195,9 @@ class DrivenRecord:
                 made = arguments.get(step.call_id or "")
                 reply = self._redo(step, None if made is None else made.arguments, run)
                 if made is not None:
-                    state.transcript.add(AnswerMessage(reply.call_id, reply.text, reply.is_error))
+                    state.transcript.add(
+                        AnswerMessage(reply.call_id, reply.text, reply.is_error, shown_of(reply.result))
+                    )
             elif step.kind == "end":
                 end = step
         if end is None:

@@ -9,14 +9,17 @@ from concurrent.futures import Future
 from typing import Any, final
 
 from ...errors import PromptEvaluationError, VisibilityExpansionRequired
+from ...loop.attachments import IMAGE_TYPES, Accepts, fitted_answer, shown_of
 from ...loop.request import tool_spec
 from ...loop.state import EvaluationState
 from ...prompt.tool import Tool
 from ...prompt.tool_metadata import ToolAnnotations
 from ...results import ToolResult
 from ...runtime.call import ToolCall, ToolReply
+from ...runtime.messages import AnswerMessage
 from ...runtime.redaction import ended_text
 from ...runtime.truncation import READ_TOOL, ReadToolResult, ResultPart
+from ..sdk_adapter import base64_of
 
 SERVER = "wink"
 PREFIX = f"mcp__{SERVER}__"
@@ -49,8 +52,10 @@ class ServedTools:
         started: Callable[[ToolCall], None],
         ended: Callable[[ToolReply], None],
         is_over: Callable[[], bool],
+        accepts: Accepts,
     ) -> None:
         self._types = types
+        self._accepts = accepts._replace(media_types=accepts.media_types & IMAGE_TYPES)  # MCP has no form for a PDF
         self._state = state
         self._heard = heard
         self._started = started
@@ -89,8 +94,15 @@ class ServedTools:
         task.add_done_callback(self._running.discard)
         reply = await asyncio.shield(task)
         types = self._types
+        answer = AnswerMessage(reply.call_id, reply.text, reply.is_error, shown_of(reply.result))
+        answer = fitted_answer(answer, self._accepts)
+        shown = [
+            types.ImageContent(type="image", data=base64_of(content), mime_type=content.media_type)
+            for content in answer.attachments
+        ]
         # Without structured content: Claude Code would show the model that instead of the text.
-        return types.CallToolResult(content=[types.TextContent(type="text", text=reply.text)], is_error=reply.is_error)
+        text = types.TextContent(type="text", text=answer.text)
+        return types.CallToolResult(content=[text, *shown], is_error=answer.is_error)
 
     async def _execute(self, call: ToolCall) -> ToolReply:
         """Run a call to its answer; never raises but for cancellation."""

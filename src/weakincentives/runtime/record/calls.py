@@ -10,24 +10,27 @@ from ...errors import RunFormatError, SessionFormatError
 from ...fence import Owner, current_owner
 from ...prompt.changes import NO_CHANGES, Changes
 from ...prompt.events import RecordedError, ToolInvoked, link_event, tool_invoked
+from ...prompt.idempotency import IdempotencyConfig
 from ...prompt.tool import Tool
 from ...results import ToolResult
 from ...run_context import RunContext
 from ...session.deltas import type_finder
 from ...session.encoding import decode, encode
 from ...session.json_view import json_view
-from ...session.savepoints import log_alone
+from ...session.savepoints import log_alone, outermost
 from ...waiting import Waiting
 from ..call import ToolCall, ToolReply
 from ..contexts import CallContext
-from ..inside import redone_inside
+from ..inside import redone_inside, run_of
 from ..ledger.effects import StoredResult, load_result, store_result
+from ..ledger.memory import EffectLedger
 from ..locks import locks_of
 from ..options import RunToRecord
 from ..transactions import Savepoint
 from ..truncation import TruncatedResults
+from .contents import contents_of
 from .recorder import CallRow, Recorder
-from .rows import Step
+from .rows import Content, Step
 
 RunInside = Callable[[Recorder, str, str], RunToRecord]
 """The run of an agent inside a call of this run, by the id of the call and the agent's name."""
@@ -39,10 +42,12 @@ _OWN = type_finder(())
 class RunRecorder:
     """The engine's `CallRecorder`: rows of a run for its calls."""
 
-    def __init__(self, recorder: Recorder, inside: RunInside) -> None:
+    def __init__(self, recorder: Recorder, inside: RunInside, *, goes_on: bool = False) -> None:
         self.rows: Recorder = recorder
         self._inside = inside
+        self._goes_on = goes_on
         self._started: set[str] = set()
+        self._agents: dict[str, str] = {}
 
     @property
     def run_id(self) -> str:
@@ -59,28 +64,35 @@ class RunRecorder:
         """As `CallRecorder.stopped`."""
         return self.rows.stopped
 
-    def stop(self) -> None:
-        """As `CallRecorder.stop`."""
-        self.rows.stop()
+    def stop(self, *, lost: bool = False) -> None:
+        """As `CallRecorder.stop`. A conversation goes on after an interrupt, so how its calls ended is on record."""
+        if lost or not self._goes_on:
+            self.rows.stop()
 
-    def has_recorded(self, event: ToolInvoked) -> bool:
-        """As `CallRecorder.has_recorded`."""
-        return self.rows.has_written(event.event_id)
+    def step_of(self, event: ToolInvoked) -> int | None:
+        """As `CallRecorder.step_of`."""
+        return self.rows.step_of(event.event_id)
 
     def run_inside(self, call_id: str, name: str) -> RunToRecord | None:
         """As `CallRecorder.run_inside`."""
-        return None if self.stopped else self._inside(self.rows, call_id, name)
+        if self.stopped:
+            return None
+        run = self._inside(self.rows, call_id, name)
+        self._agents[call_id] = run.run_id
+        return run
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
-        """Record a call that could leave the machine before its handler runs; the ledger does so for idempotent ones.
+        """Record a call that could leave the machine before its handler runs, unless a ledger knows it from then on.
 
         Other calls need no such row: what they change is undone when the process ends. A call inside another one is
         part of that, which counts as started then, whatever its own tool says: it must not be made again either.
         """
         notes = tool.annotations
-        if not notes.open_world or notes.read_only or tool.idempotency is not None:
+        if not notes.open_world or notes.read_only:
             return
         around = self._around(savepoint.owner.around)
+        if tool.idempotency is not None and _outlives_process(tool.idempotency, savepoint, around):
+            return
         if around is None:
             self._started.add(call.id)
             await self.rows.write_started(call.id, tool.name, waiting)
@@ -112,6 +124,9 @@ class RunRecorder:
         if self._around(current_owner() if savepoint is None else savepoint.owner.around) is None:
             row = self._row(event, tool, truncated.full_text(call.id))
             row.body.update(more)
+            agent = self._agents.pop(call.id, None)
+            if agent is not None:
+                row.body["agent"] = agent
             if savepoint is not None:
                 self._add_files(row, savepoint)
             await self.rows.write_call(row, waiting)
@@ -119,7 +134,9 @@ class RunRecorder:
     def _row(self, event: ToolInvoked, tool: Tool[Any, Any] | None, full: str | None) -> CallRow:
         """How a call ended, ready to be written; `RunFormatError` for a value that could not be read back."""
         result = ToolResult.error("") if event.result is None else event.result
-        stored = store_result(result, None if tool is None else tool.result_type)
+        shown: dict[str, Content] = {}
+        with self.rows.keeping(shown):
+            stored = store_result(result, None if tool is None else tool.result_type)
         if stored.problem and not self.rows.keeps_views:
             raise RunFormatError(
                 f"The result of '{event.tool_name}' cannot be recorded: {stored.problem.rstrip('.')}. "
@@ -147,7 +164,9 @@ class RunRecorder:
             body["view"] = json_view(result.value)
         if full is not None:
             body["full"] = self.rows.kept(full)
-        return CallRow(event, body)
+        row = CallRow(event, body)
+        row.shown = shown
+        return row
 
     def _add_files(self, row: CallRow, savepoint: Savepoint) -> None:
         files = self.rows.files
@@ -157,6 +176,22 @@ class RunRecorder:
                 row.files, row.blobs = files.changes(snapshot, row.event.changes.files)
         if files is not None:
             row.files, row.blobs = files.with_reads(row.files, row.blobs)
+
+
+def _outlives_process(config: IdempotencyConfig, savepoint: Savepoint, around: CallContext | None) -> bool:
+    """Whether a ledger will know the call by its key when the process has ended.
+
+    One in memory ends with it. A key of a session is found again only in the session of the run: another one that a
+    handler makes has another id the next time.
+    """
+    call: Any = savepoint.call
+    run = run_of(call)
+    if run is None or config.strategy == "none" or isinstance(run.ledger(), EffectLedger):
+        return False
+    if around is None or config.scope != "session":
+        return True
+    outer = run_of(around)
+    return outer is not None and outermost(run.session) is outermost(outer.session)
 
 
 def _changes_data(changes: Changes) -> dict[str, Any]:
@@ -207,8 +242,9 @@ def redo(call: ToolCall, step: Step, params: Any, rows: Recorder, run: Any) -> T
     """
     bound = run.tools.get(call.name)
     try:
-        inside = rows.events_in(step)
-        event = event_of(step, params, None if bound is None else bound.tool, rows, run)
+        with contents_of(rows.store, step.body):
+            inside = rows.events_in(step)
+            event = event_of(step, params, None if bound is None else bound.tool, rows, run)
     except (SessionFormatError, KeyError, TypeError, ValueError) as error:
         raise RunFormatError(f"Step {step.seq} of the record cannot be read: {error}.") from error
     for inner in inside:  # their reducers have run: what they made is part of what the call changed

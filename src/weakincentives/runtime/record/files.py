@@ -24,6 +24,8 @@ nothing; also all that are there when the run begins. The larger ones make a rec
 FileRows = Sequence[tuple[str, str | None, str | None]]
 """Paths, each with the node before and after as a row holds them."""
 
+_FileRow = tuple[str, str | None, str | None]
+
 _MAX_LISTED = 20
 _PART_ROWS = 1_000
 _PART_BYTES = 8 * 1024 * 1024
@@ -165,22 +167,55 @@ class FileRecorder:
             changed = [step for step in todo if now[step.path] != step.before]
             todo = [step for step in todo if now[step.path] == step.before]
         if changed and world == "check":
-            paths = [step.path for step in changed]
-            listed = ", ".join(paths[:_MAX_LISTED])
-            raise WorldChangedError(
-                f"Not as the run left them: {listed}. Another program wrote to these files. "
+            raise _world_changed(
+                {step.path: (step.after, now[step.path]) for step in changed},
                 "Resume with world='keep' to go on with them as they are, or world='restore' to undo those changes.",
-                paths=paths,
-                nodes={step.path: (step.after, now[step.path]) for step in changed},
             )
         kept = tuple(KeptFile(step.path, step.after, self.fs.node(step.path)) for step in changed)
         self._known.update((step.path, now[step.path]) for step in changed)
-        # What is gone first, from the bottom up; then directories before what is in them.
-        for step in sorted((step for step in todo if step.after is None), key=lambda step: step.path, reverse=True):
-            self.fs.put_node(step.path, None)
-        for step in sorted((step for step in todo if step.after is not None), key=lambda step: step.path):
-            self.fs.put_node(step.path, node_of(step.after, store))
+        self.put({step.path: step.after for step in todo}, store)
         return kept
+
+    def put(self, nodes: Mapping[str, str | None], store: RunStore) -> None:
+        """Put these nodes, as rows hold them, at their paths."""
+        # What is gone first, from the bottom up; then directories before what is in them.
+        for path in sorted((path for path, node in nodes.items() if node is None), reverse=True):
+            self.fs.put_node(path, None)
+        for path in sorted(path for path, node in nodes.items() if node is not None):
+            self.fs.put_node(path, node_of(nodes[path], store))
+            self._known[path] = nodes[path]
+
+    def undo_since(self, seq: int, store: RunStore, run_id: str, world: World) -> list[_FileRow]:
+        """The rows that bring every path to what it was at a step, by what was before the steps after it.
+
+        `WorldChangedError` when another program wrote to one of them since, unless `world` says what to do.
+        """
+        first: dict[str, str | None] = {}
+        last: dict[str, str | None] = {}
+        for step in store.files(run_id):
+            if step.seq > seq and step.before != step.after:
+                first.setdefault(step.path, step.before)
+                last[step.path] = step.after
+        rows = [(path, last[path], before) for path, before in first.items() if last[path] != before]
+        if world == "restore":
+            return rows
+        now = {path: self._text(path, {}) for path, _, _ in rows}
+        changed = {path: (after, now[path]) for path, after, _ in rows if now[path] != after}
+        if world == "check" and changed:
+            raise _world_changed(
+                changed,
+                "Undo with world='keep' to leave them as they are, or world='restore' to undo those changes, too.",
+            )
+        return [row for row in rows if row[0] not in changed]
+
+
+def _world_changed(nodes: Mapping[str, tuple[str | None, str | None]], fix: str) -> WorldChangedError:
+    listed = ", ".join(list(nodes)[:_MAX_LISTED])
+    return WorldChangedError(
+        f"Not as the run left them: {listed}. Another program wrote to these files. {fix}",
+        paths=list(nodes),
+        nodes=dict(nodes),
+    )
 
 
 def told_of_kept(files: Sequence[KeptFile]) -> str:

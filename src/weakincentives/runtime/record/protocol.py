@@ -117,9 +117,10 @@ class RunStore(Protocol):
     def prune(self, older_than: timedelta, *, interrupted: bool = False, dry_run: bool = False) -> Sequence[RunInfo]:
         """Remove the runs that ended, and were written to last, longer ago than that; they are returned.
 
-        Content that no other run refers to goes with them: forks keep what they share. With `interrupted`, runs whose
-        process is gone are removed as well. A run that a process has is never removed, nor one that waits for a
-        decision. One inside a call of another is removed when that is over. With `dry_run` nothing is.
+        Content that no other run refers to goes with them: forks keep what they share. So do conversations that no
+        process has. With `interrupted`, runs whose process is gone are removed as well. A run that a process has is
+        never removed, nor one that waits for a decision. One inside a call of another is removed when that is over.
+        With `dry_run` nothing is.
         """
         ...
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from contextlib import AbstractContextManager
+from time import time
+from typing import Any, Literal, final
 
 from ...budget import TokenUsage
 from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
-from ...interrupts import Lock
+from ...interrupts import Lock, shielded
 from ...prompt.events import CallsUndone, PromptExecuted, PromptRendered, ToolInvoked
 from ...prompt.outline import SectionOutline, outline_data
 from ...prompt.tool import Tool
@@ -34,12 +36,13 @@ from ...session.deltas import (
 from ...session.session import use_clock
 from ...session.snapshots import SliceChange
 from ...waiting import Waiting
+from .contents import Attachments, contents_apart, contents_of, dump_attachments, load_attachments, referring
 from .files import FileRecorder, FileRows, FilesToKeep, KeptFile, node_text
 from .frames import FrameWriter
 from .large_items import LargeItems
 from .protocol import HeldRun, RunStore
 from .resources import ResourceRecorder
-from .rows import Content, FileStep, NewRows, Step, StepKind, digest_of, not_resumable
+from .rows import Content, FileStep, NewRows, RunStatus, Step, StepKind, digest_of, not_resumable
 from .times import NotedClock
 from .tools import check_tools, fingerprints, offered, versions
 
@@ -49,6 +52,12 @@ REBUILT: frozenset[type[Any]] = frozenset({ToolInvoked, PromptRendered, PromptEx
 _BLOB_CHARS = 16 * 1024
 """Longer texts are kept once, as blobs."""
 _AS_ASKED = "it was recorded with resumable=False, so that values in it need not be readable"
+
+UserRow = Literal["message", "interjection", "resume", "undo"]
+"""What a `message` step is, in a conversation; other programs' changes of files have none of these."""
+
+_BETWEEN = frozenset({"message", "resume", "undo"})
+"""Those that come between two answers."""
 
 _logger = logging.getLogger(__name__)
 
@@ -73,7 +82,9 @@ class Recorder:
         not_resumable: str = "",
         keep_files: FilesToKeep = "changed",
         resources: ResourceRecorder | None = None,
+        history: str = "",
     ) -> None:
+        self.history: str = history
         self._keep_files: FilesToKeep = keep_files
         self.store: RunStore = store
         self.held: HeldRun = held
@@ -92,7 +103,8 @@ class Recorder:
         self._begun: set[str | None] = set()  # calls of the turn that is served
         self._shown = Session()
         self._blobs: dict[str, Content] = {}
-        self._own: set[str] = set()
+        self._own: dict[str, int] = {}  # the rows of calls, by the ids of their events
+        self._tells_resumed = not held.is_new
         self._beside: list[Any] = []
         self.types: frozenset[type[Any]] = frozenset()
         self._find: FindType = type_finder(())
@@ -104,15 +116,17 @@ class Recorder:
         self.files: FileRecorder | None = None
         self.prompt: str | None = None
         self.system: str = ""
+        self.attachments: Attachments = ()
         self._prompt_row: Mapping[str, Any] = {}
         self.messages: list[str] = []
         self.resources: ResourceRecorder | None = resources
         self.keeps_views: bool = False
         self.end: Step | None = None
+        self.has_ended: bool = False  # whether the last row that was written ended something
 
     # The beginning.
 
-    def open(self, session: Session, tools: Iterable[Tool[Any, Any]]) -> None:
+    def open(self, session: Session, tools: Iterable[Tool[Any, Any]], prompt_name: str = "") -> None:
         """Begin the record of a session, or give the session what is on record; may wait for a disk or a server."""
         self._session = session
         tools = tuple(tools)
@@ -132,6 +146,7 @@ class Recorder:
         if not steps:
             body: dict[str, Any] = {
                 "session_id": session.session_id,
+                "prompt": prompt_name,
                 "tools": fingerprints(tools),
                 "schemas": self._as_blob(offered(tools)),  # the same in most runs of a store
                 "versions": versions(),
@@ -140,9 +155,11 @@ class Recorder:
                 body["not_resumable"] = reason
             if self._keep_files != "changed":
                 body["files"] = self._keep_files
+            if self.history:
+                body["history"] = self.kept(self.history)
             if self.resources is not None and not reason:
                 self.resources.check_readable()
-            self._write("begin", body=body)
+            self._write("begin", body=body, status="paused" if self.is_conversation else None)
             return
         begin = steps[0]
         if begin.kind != "begin":
@@ -151,6 +168,7 @@ class Recorder:
             self.resources.read(steps, self._accept_unrecorded, is_over=self._is_over, run_id=self.run_id)
         if not self._is_over:
             check_tools(steps, tools, self._accept_changed)
+        self.history = self.text(begin.body.get("history", ""))
         self._served = list(steps[:0:-1])
         self._seq = begin.seq
         self._show(begin, skip=self._not_begun_with)
@@ -218,7 +236,7 @@ class Recorder:
 
     def events_in(self, step: Step) -> list[Any]:
         """The engine's own events of what a call did inside, such as calls of an agent that it asked."""
-        self._own.add(step.body["event"]["id"])
+        self._own[step.body["event"]["id"]] = step.seq
         return load_logged(step.body.get("inside", ()), self._find)
 
     def was_started(self, call_id: str) -> bool:
@@ -244,6 +262,55 @@ class Recorder:
             return None
         self.end = self._serve()
         return self.end
+
+    # The messages of a conversation.
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether it has many messages, each with an end."""
+        return self.held.info.is_conversation
+
+    def next_message(self) -> Step | None:
+        """What a user did next: sent a message, undid one, or asked for an answer again, as its `as` says.
+
+        None at the end.
+        """
+        step = self._next()
+        if step is None or step.body.get("as") in _BETWEEN:
+            return step
+        raise RunFormatError(
+            f"The record goes on with step {step.seq} ({step.kind}) where a message should be. "
+            "Was the program changed since?"
+        )
+
+    def serve_message(self) -> Step:
+        """Go past the message that `next_message` gave."""
+        return self._serve()
+
+    def next_interjections(self) -> list[str]:
+        """What the user said here while the message was answered."""
+        texts: list[str] = []
+        while (step := self._next()) is not None and step.body.get("as") == "interjection":
+            texts.append(self.text(self._serve().body["text"]))
+        return texts
+
+    def coming_end(self) -> Step | None:
+        """How the message ended, if its end comes next, or after what was said too late to be answered."""
+        self._next_but_prompts()
+        for step in reversed(self._served):
+            if step.body.get("as") != "interjection":
+                return step if step.kind == "end" else None
+        return None
+
+    async def write_user(self, kind: UserRow, text: str, waiting: Waiting, **more: Any) -> None:
+        """Record what the user said or undid; a message is under way from then on, until its end."""
+        if self._stopped:
+            raise RecordError(f"The conversation {self.run_id!r} is not recorded any more, so it cannot go on here.")
+        files: FileRows = more.pop("files", ())
+        status: RunStatus = "paused" if kind == "undo" else "running"
+        attachments: Attachments = more.pop("attachments", ())
+        body = {"text": self.kept(text), "as": kind, **more}
+        await self._in_turn(waiting, "message", body=body, files=files, status=status, attachments=attachments)
 
     @property
     def is_inside(self) -> bool:
@@ -271,9 +338,9 @@ class Recorder:
         """
         while self._served:
             step = self._served[-1]
-            if step.kind == "message":
+            if step.kind == "message" and "as" not in step.body:
                 self.messages.append(self.text(step.body["text"]))
-            elif step.kind != "end" or (self._is_over and len(self._served) == 1):
+            elif step.kind != "end" or self.is_conversation or (self._is_over and len(self._served) == 1):
                 return step
             self._serve()
         return None
@@ -282,6 +349,7 @@ class Recorder:
         while (step := self._next()) is not None and step.kind == "prompt":
             body = self._serve().body
             self.prompt, self.system = self.text(body["text"]), self.text(body.get("system", ""))
+            self.attachments = load_attachments(step, self.store)
             self._prompt_row = {name: body[name] for name in ("tools", "sections") if name in body}
         return step
 
@@ -301,16 +369,23 @@ class Recorder:
     def _show(self, step: Step, skip: Iterable[type[Any]] = REBUILT) -> None:
         try:
             state, self._large = self._large.read(step.body.get("state", {}))
-            if self.keeps_views:
-                apply_readable(self._shown, state, self._find, self._unread)
+            if "contents" in step.body:
+                with contents_of(self.store):
+                    self._apply(state)
             else:
-                apply_delta(self._shown, state, self._find)
+                self._apply(state)
             self._since = show(self._session, self._shown, skip=frozenset(skip))
         except (SessionFormatError, IndexError, KeyError, TypeError, ValueError) as error:
             raise RunFormatError(
                 f"Step {step.seq} of the record cannot be read: {error}. "
                 "Name the classes in MainLoopConfig(record_types=...), or use the program as it was."
             ) from error
+
+    def _apply(self, state: Mapping[str, Any]) -> None:
+        if self.keeps_views:
+            apply_readable(self._shown, state, self._find, self._unread)
+        else:
+            apply_delta(self._shown, state, self._find)
 
     # Writing.
 
@@ -335,9 +410,9 @@ class Recorder:
         """Whether nothing more is written."""
         return self._stopped
 
-    def has_written(self, event_id: str) -> bool:
-        """Whether the call with that event is on record."""
-        return event_id in self._own
+    def step_of(self, event_id: str) -> int | None:
+        """The step of the call with that event; None when it is not on record."""
+        return self._own.get(event_id)
 
     def stop(self) -> None:
         """Write nothing more: the run was interrupted, and what it does until it has ended is not part of it."""
@@ -355,20 +430,23 @@ class Recorder:
 
     async def write_prompt(
         self,
-        text: str,
-        system: str,
+        said: tuple[str, str, Attachments],
         tool_names: Sequence[str],
         sections: Iterable[SectionOutline],
         waiting: Waiting,
     ) -> None:
-        """Record what the model is told, if it differs from before in its text, its tools or its sections."""
+        """Record what the model is told, if it differs from before in its text, its tools or its sections.
+
+        `said` is the user's text, the system's, and what is shown besides.
+        """
         told = {"tools": list(tool_names), "sections": outline_data(sections)}
-        said = (text, system)
-        if self._stopped or (said == (self.prompt, self.system) and told == {**told, **self._prompt_row}):
+        text, system, attachments = said
+        before = (self.prompt, self.system, self.attachments)
+        if self._stopped or (said == before and told == {**told, **self._prompt_row}):
             return
         kept = {"text": self.kept(text), **({"system": self.kept(system)} if system else {})}
-        await self._in_turn(waiting, "prompt", body={**kept, **told})
-        self.prompt, self.system = said
+        await self._in_turn(waiting, "prompt", body={**kept, **told}, attachments=attachments)
+        self.prompt, self.system, self.attachments = said
         self._prompt_row = told
 
     async def write_message(self, text: str, files: Sequence[KeptFile], waiting: Waiting) -> None:
@@ -413,8 +491,9 @@ class Recorder:
         """Record the answer, or the error, that ended the run; `usage` is what its turns do not say."""
         if not self._stopped:
             used = TokenUsage() if usage is None else usage
+            over = "paused" if self.is_conversation else "failed" if failed else "done"
             await self._in_turn(
-                waiting, "end", body=body, status="failed" if failed else "done",
+                waiting, "end", body=body, status=over,
                 input_tokens=used.input, output_tokens=used.output,
             )  # fmt: skip
 
@@ -433,6 +512,10 @@ class Recorder:
         if isinstance(kept, str):
             return kept
         return self.store.blob(kept["blob"]).decode("utf-8", "surrogatepass")
+
+    def keeping(self, blobs: dict[str, Content]) -> AbstractContextManager[None]:
+        """See `contents_apart`."""
+        return contents_apart(self.store, blobs)
 
     async def _in_turn(self, waiting: Waiting, kind: StepKind, *, has_state: bool = True, **columns: Any) -> None:
         if has_state:
@@ -475,42 +558,54 @@ class Recorder:
         status: Any = None,
         files: FileRows = (),
         has_state: bool = True,
+        attachments: Attachments = (),
         **columns: Any,
     ) -> None:
+        shown: dict[str, Content] = {}
         if has_state or self._since is None:
-            state, _, now = self._changes(self._not_begun_with if kind == "begin" else REBUILT)
+            state, _, now = self._changes(self._not_begun_with if kind == "begin" else REBUILT, shown)
         else:
             state, now = {}, self._since
         state, large = self._large.write(state)
-        step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)
+        if attachments:
+            with self.keeping(shown):
+                body = {**body, "attachments": dump_attachments(attachments)}
+        body = referring(body, shown)
+        step = Step(
+            seq=self._seq + 1, kind=kind, turn=self._turn, started=time(), body=self._with_state(body, state), **columns
+        )
         steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
-        self._add(NewRows([step], steps, self._blobs, status), now, large)
+        self._add(NewRows([step], steps, {**self._blobs, **shown} if shown else self._blobs, status), now, large)
 
     def _append(self, row: CallRow) -> None:
-        state, rebuilt, now = self._changes(REBUILT)
+        shown: dict[str, Content] = dict(row.shown)
+        state, rebuilt, now = self._changes(REBUILT, shown)
         state, large = self._large.write(state)
         event, seq = row.event, self._seq + 1
         own, others = self._inside(event, rebuilt)
-        inside = dump_logged(own, self._writable)
-        if inside:
-            row.body["inside"] = inside
+        if own:
+            with self.keeping(shown):
+                row.body["inside"] = dump_logged(own, self._writable)
         times = None if self._clock is None else self._clock.taken(event.call_id or "")
         if times:
             row.body["times"] = times
         step = Step(
             seq=seq, kind="call", turn=self._turn, call_id=event.call_id, tool=event.tool_name, outcome=event.outcome,
-            started=event.timestamp, duration=event.duration, body=self._with_state(row.body, state),
+            started=event.timestamp, duration=event.duration,
+            body=referring(self._with_state(row.body, state), shown),
         )  # fmt: skip
         files = [FileStep(path, seq, before, after) for path, before, after in row.files]
-        blobs = {**self._blobs, **row.blobs} if row.blobs else self._blobs
+        blobs = {**self._blobs, **row.blobs, **shown} if row.blobs or shown else self._blobs
         self._add(NewRows([step], files, blobs), now, large)
-        self._own.add(event.event_id)
+        self._own[event.event_id] = step.seq
         self._beside = others
 
     def _with_state(self, body: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
         resources = () if self.resources is None else self.resources.take()
         if resources:
             body = {**body, "resources": resources}
+        if self._tells_resumed:
+            body = {**body, "resumed": self.attempt}
         return {**body, "state": state} if state else body
 
     def _inside(self, event: ToolInvoked, rebuilt: Iterable[SliceChange]) -> tuple[list[Any], list[Any]]:
@@ -528,9 +623,12 @@ class Recorder:
             (own if is_own else others).append(each)
         return own, others
 
-    def _changes(self, skip: Collection[type[Any]]) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
+    def _changes(
+        self, skip: Collection[type[Any]], shown: dict[str, Content]
+    ) -> tuple[dict[str, Any], list[SliceChange], Snapshot]:
         try:
-            return dump_delta(self._session, self._since, self._writable, skip=skip)
+            with self.keeping(shown):
+                return dump_delta(self._session, self._since, self._writable, skip=skip)
         except SessionFormatError as error:
             raise RunFormatError(
                 f"The run cannot be recorded: {error}. Hold plain data in it: a dataclass of JSON-like fields; or name "
@@ -540,23 +638,27 @@ class Recorder:
     def _add(self, rows: NewRows, now: Snapshot, large: LargeItems) -> None:
         step = rows.steps[-1]
         if self._frames is not None:
-            frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
+            with self.keeping({}):  # what stands in a frame stands in a step, too
+                frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
-        self.held.append(rows)
-        if self._frames is not None:
-            self._frames.wrote(rows.frames)
-        self._seq = step.seq
-        self._since = now
-        self._large = large
-        self._blobs = {}
+        with shielded():  # an interrupt between the commit and these notes would have the row written again
+            self.held.append(rows)
+            if self._frames is not None:
+                self._frames.wrote(rows.frames)
+            self._seq = step.seq
+            self._tells_resumed = False
+            self.has_ended = step.kind == "end"
+            self._since = now
+            self._large = large
+            self._blobs = {}
 
 
 @final
 class CallRow:
     """How one call ended, ready to be written."""
 
-    __slots__ = ("blobs", "body", "event", "files")
+    __slots__ = ("blobs", "body", "event", "files", "shown")
 
     def __init__(
         self,
@@ -569,6 +671,7 @@ class CallRow:
         self.body: dict[str, Any] = body
         self.files: FileRows = files
         self.blobs: Mapping[str, Content] = blobs or {}
+        self.shown: dict[str, Content] = {}
 
 
 def refusal(run_id: str, reason: str) -> NotResumableError:

@@ -187,7 +187,9 @@ class ResourceRecorder:
             for name, what, data in resource_rows(step):
                 if what == "unrecorded":
                     self._unrecorded.add(name)
-                elif what != "unbuilt":
+                elif what == "unbuilt":
+                    self._recorded.pop(name, None)
+                else:
                     self._add(step, name, what, data)
         gone = {name for name in self._recorded if not self._is_bound(name)}
         missing = sorted(name for name in self._unrecorded | gone if not _is_accepted(name, accepted))
@@ -239,6 +241,56 @@ class ResourceRecorder:
             raise
         finally:
             release_parts(tuple(done))
+
+    @property
+    def any(self) -> bool:
+        """Whether there are some on record."""
+        return bool(self._since)
+
+    def unrecorded(self) -> list[str]:
+        """Those whose state is not on record and that may not have another."""
+        return sorted(name for name in self._unrecorded if not _is_accepted(name, self._accepted))
+
+    def go_back(self, steps: Iterable[Step]) -> bool:
+        """Bring each resource to what it held after these steps, the first ones of the run; all of them, or none.
+
+        The next row says so. False when one is still there that the run did not have then.
+        """
+        then = ResourceRecorder(self._context)
+        for step in steps:
+            for name, what, data in resource_rows(step):
+                if what == "unbuilt":
+                    then._recorded.pop(name, None)
+                elif what != "unrecorded":
+                    then._add(step, name, what, data)
+        done: list[tuple[Any, Any]] = []
+        rows: list[list[Any]] = []
+        taken: dict[str, tuple[Any, Any]] = {}
+        parts = self._context.root.snapshotables
+        still_there: set[str] = set()
+        try:
+            for name, (part, _) in self._since.items():
+                known = then._recorded.get(name)
+                if known is None:
+                    rows.append([name, "unbuilt", None])
+                    if any(part is other for other in parts):
+                        still_there.add(name)
+                    continue
+                done.append((part, part.snapshot()))
+                _apply(part, name, known.deltas or ())
+                rows.append([name, "whole", part.record_delta(None)])
+                taken[name] = (part, part.snapshot())
+        except BaseException:
+            restore_all(lambda: None, None, tuple(done), 0, None, [])
+            release_parts(tuple(taken.values()))
+            raise
+        finally:
+            release_parts(tuple(done))
+        for name in self._since.keys() - still_there:
+            self._forget(name)
+        self._since.update(taken)
+        self._pending.extend(rows)
+        return not still_there
 
     def _forget(self, name: str) -> None:
         before = self._since.pop(name, None)

@@ -12,12 +12,16 @@ from ...lazy_modules import hashlib
 VERSION = 1
 
 RunStatus = Literal["running", "paused", "done", "failed"]
-"""running: it is under way, or its process ended before it; paused: it waits for a decision; done, failed: it ended."""
+"""running: it is under way, or its process ended before it; paused: it waits for a decision, or a conversation for the
+next message; done, failed: it ended."""
 
 StepKind = Literal["begin", "prompt", "turn", "started", "call", "asked", "decided", "message", "compacted", "end"]
 """begin: the state at first; prompt: what the model is told, when it differs from before; turn: what the model said;
 started: a call that may reach the world outside is about to run; call: one that ended; asked, decided: an approval;
-message: a user's; compacted: history that was shortened; end: the answer, or the error."""
+message: a user's, or what undid one; compacted: history that was shortened; end: the answer, or the error."""
+
+CONVERSATION = "conversation:"
+"""What the digest of a conversation's request begins with: no run that `execute` began has such a one."""
 
 
 @final
@@ -121,6 +125,11 @@ class RunInfo:
         return self.parent is not None and self.forked_at is None
 
     @property
+    def is_conversation(self) -> bool:
+        """Whether it is a conversation: `loop.conversation(id=...)` goes on with it."""
+        return self.request_digest.startswith(CONVERSATION)
+
+    @property
     def interrupted(self) -> bool:
         """Whether it is not over, and no process has it."""
         return self.status == "running" and not self.alive
@@ -141,6 +150,11 @@ class NewRows(NamedTuple):
     blobs: Mapping[str, Content] = {}
     status: RunStatus | None = None
     frames: Sequence[FrameStep] = ()
+
+
+def awaits_message(step: Step) -> bool:
+    """Whether a conversation whose last step this is waits for the next message."""
+    return step.kind in {"begin", "end"} or step.body.get("as") == "undo"
 
 
 def not_resumable(begin: Step) -> str:
@@ -174,6 +188,7 @@ def whole(content: Content) -> bytes:
 
 
 __all__ = [
+    "CONVERSATION",
     "VERSION",
     "Content",
     "NewRows",
@@ -184,6 +199,7 @@ __all__ = [
     "RunStatus",
     "Step",
     "StepKind",
+    "awaits_message",
     "digest_of",
     "not_resumable",
     "pieces_of",

@@ -15,7 +15,7 @@ from .files import FilesToKeep, World, checked_files
 from .protocol import RunStore
 from .recorder import Recorder, refusal
 from .resources import ResourceRecorder
-from .rows import NewRun, digest_of
+from .rows import CONVERSATION, NewRun, RunInfo, digest_of
 from .rows import not_resumable as recorded_reason
 
 _MAX_INSIDE = 160
@@ -41,6 +41,8 @@ class RunRecord:
             then recorded as their JSON view instead of being refused. Of a run that is there already, its record says.
         files: which files are kept with their content; see `FilesToKeep`.
         parent: the run in a call of which this one happens, as a sub-agent's does.
+        is_conversation: whether it is a conversation, with many messages.
+        history: what a conversation goes on from, as JSON; empty when there is nothing.
     """
 
     store: RunStore
@@ -56,6 +58,8 @@ class RunRecord:
     resumable: bool = True
     files: FilesToKeep = "changed"
     parent: str | None = None
+    is_conversation: bool = False
+    history: str = ""
 
     def __post_init__(self) -> None:
         checked_files("files", self.files)
@@ -76,22 +80,23 @@ class RunRecord:
         a one, as for one that was recorded with `resumable=False`. `RunBusyError` while another process has it,
         `RunConflictError` when it belongs to another request, `RunFormatError` when its record cannot be read.
         """
-        new = NewRun(self.loop or prompt_name, session.session_id, self.request, self.request_digest, self.parent)
+        digest = CONVERSATION + self.request_digest if self.is_conversation else self.request_digest
+        new = NewRun(self.loop or prompt_name, session.session_id, self.request, digest, self.parent)
         if self.retry:
             self._check_retry(not_resumable)
         held = self.store.take(self.run_id, new, retry=self.retry)
         try:
-            self._check_request(held.info.request_digest)
+            self._check_request(held.info, digest)
             recorder = Recorder(
                 self.store, held, self.types, self.accept_unrecorded, self.accept_changed,
                 resumable=self.resumable, not_resumable=not_resumable, keep_files=self.files,
-                resources=resources,
+                resources=resources, history=self.history,
             )  # fmt: skip
-            recorder.open(session, tools)
+            recorder.open(session, tools, prompt_name)
         except BaseException:
             held.release()
             raise
-        return RunRecorder(recorder, self._inside)
+        return RunRecorder(recorder, self._inside, goes_on=self.is_conversation)
 
     def _inside(self, rows: Recorder, call_id: str, name: str) -> RunRecord:
         """It is found again by the call's id when this run goes on."""
@@ -100,7 +105,7 @@ class RunRecord:
             run_id = digest_of(run_id.encode("utf-8", "surrogatepass"))
         return replace(
             self, run_id=run_id, parent=self.run_id, loop=name, types=tuple(rows.types), request=None,
-            request_digest="", retry=False,
+            request_digest="", retry=False, is_conversation=False, history="",
         )  # fmt: skip
 
     def _check_retry(self, reason: str) -> None:
@@ -110,11 +115,25 @@ class RunRecord:
             if reason:
                 raise refusal(self.run_id, reason)
 
-    def _check_request(self, digest: str) -> None:
-        if digest != self.request_digest:
+    def _check_request(self, info: RunInfo, digest: str) -> None:
+        check_kind(info, is_conversation=self.is_conversation)
+        if info.request_digest != digest:
             raise RunConflictError(
                 f"The run {self.run_id!r} was begun with another request. Choose another id, or send the same."
             )
+
+
+def check_kind(info: RunInfo, *, is_conversation: bool) -> None:
+    """`RunConflictError` for a conversation where a run of one request is wanted, and the other way round."""
+    if info.is_conversation and not is_conversation:
+        raise RunConflictError(
+            f"The run {info.run_id!r} is a conversation: go on with it with loop.conversation(id={info.run_id!r})."
+        )
+    if is_conversation and not info.is_conversation:
+        raise RunConflictError(
+            f"The run {info.run_id!r} answers one request, so it is not a conversation: go on with it with "
+            f"loop.resume({info.run_id!r}), or choose another id."
+        )
 
 
 def request_text(request: Any) -> tuple[str | None, str]:
@@ -126,4 +145,4 @@ def request_text(request: Any) -> tuple[str | None, str]:
     return text, digest_of(text.encode("utf-8", "surrogatepass"))
 
 
-__all__ = ["RunRecord", "request_text"]
+__all__ = ["RunRecord", "check_kind", "request_text"]

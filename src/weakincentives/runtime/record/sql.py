@@ -28,6 +28,7 @@ from .rows import (
     RunStatus,
     Step,
     StepKind,
+    awaits_message,
     digest_of,
     size_of,
     whole,
@@ -208,10 +209,15 @@ class SqlRunStore(ABC):
         """As `RunStore.fork`."""
         new_id = uuid4().hex if new_id is None else new_id
         check_id(new_id)
-        if not list(self.steps(run_id, after=at - 1, until=at)):
+        last = list(self.steps(run_id, after=at - 1, until=at))
+        if not last:
             raise RecordError(f"The run {run_id!r} has no step {at}.")
-        fresh = uuid4().hex if effects == "fresh" else None
-        values = {"run_id": run_id, "new_id": new_id, "at": at, "owner": self._owner(), "fresh": fresh}
+        info = self.info(run_id)
+        is_waiting = info is not None and info.is_conversation and awaits_message(last[0])
+        values = {
+            "run_id": run_id, "new_id": new_id, "at": at, "owner": self._owner(),
+            "fresh": uuid4().hex if effects == "fresh" else None, "status": "paused" if is_waiting else "running",
+        }  # fmt: skip
         columns = "loop, request, request_digest, tags"
 
         def run(transaction: SqlTransaction) -> None:
@@ -221,7 +227,7 @@ class SqlRunStore(ABC):
             made = transaction.change(
                 "INSERT INTO wink_runs (run_id, parent, forked_at, session_id, lineage, status, owner, token, created, "
                 f"updated, {columns}) SELECT :new_id, run_id, :at, COALESCE(CAST(:fresh AS TEXT), session_id), "
-                f"COALESCE(CAST(:fresh AS TEXT), lineage), 'running', :owner, 1, {{now}}, {{now}}, {columns} "
+                f"COALESCE(CAST(:fresh AS TEXT), lineage), :status, :owner, 1, {{now}}, {{now}}, {columns} "
                 "FROM wink_runs WHERE run_id = :run_id ON CONFLICT (run_id) DO NOTHING", **values
             )  # fmt: skip
             if not made:  # before the rows: those that the other run does not have would become its own
@@ -240,8 +246,7 @@ class SqlRunStore(ABC):
     def prune(self, older_than: timedelta, *, interrupted: bool = False, dry_run: bool = False) -> Sequence[RunInfo]:
         """As `RunStore.prune`."""
         statement = (
-            f"SELECT number, {self._HAS_LEASE}, {RUN} FROM wink_runs WHERE updated < {{now}} - :seconds "
-            "AND status <> 'paused' ORDER BY number"
+            f"SELECT number, {self._HAS_LEASE}, {RUN} FROM wink_runs WHERE updated < {{now}} - :seconds ORDER BY number"
         )
         seconds = older_than.total_seconds()
         rows = self._read(lambda transaction: transaction.rows(statement, seconds=seconds))
@@ -260,6 +265,8 @@ class SqlRunStore(ABC):
         around = self.info(info.parent) if info.is_inside and info.parent is not None else None
         if around is not None:
             return not info.alive and self._is_past(around, interrupted=interrupted)
+        if info.status == "paused":  # for a decision, which may come at any time; a conversation, for a message
+            return info.is_conversation and not info.alive
         return info.status in OVER or (interrupted and info.interrupted)
 
     def _remove(self, run_id: str, number: int) -> bool:
