@@ -275,8 +275,8 @@ MUTANTS = [
     Mutant(
         "a row that was not written is what the next patch is made to",
         "runtime/record/recorder.py",
-        "        self.held.append(rows)\n        if self._frames",
-        "        self._large = large\n        self.held.append(rows)\n        if self._frames",
+        "            self.held.append(rows)\n            if self._frames",
+        "            self._large = large\n            self.held.append(rows)\n            if self._frames",
         _ITEMS,
     ),
     Mutant(
