@@ -159,11 +159,15 @@ def executing(run: ToolExecutor, name: str, text: Callable[[int], str]) -> Calla
     return lambda n: run.execute(ToolCall(f"call{next(_ids)}", name, text(n)))
 
 
-def evaluation() -> Callable[[int], object]:
+def heard(event: object) -> None:
+    pass
+
+
+def evaluation(**options: Any) -> Callable[[int], object]:
     section = MarkdownSection(title="T", template="x", tools=[tool(find)])
     prompt: Prompt[str] = Prompt(PromptTemplate[str](ns="bench", key="evaluation", sections=[section]))
     script = [call("find", **json.loads(text)) for text in TEXTS[:10]]
-    return lambda _: ScriptedAdapter(*script, say("done")).evaluate(prompt, Session())
+    return lambda _: ScriptedAdapter(*script, say("done")).evaluate(prompt, Session(), **options)
 
 
 def recorded_evaluation(store: SqliteRunStore, *, served: bool) -> Callable[[int], object]:
@@ -232,6 +236,7 @@ def scenarios() -> Iterator[Scenario]:
     folder = tempfile.mkdtemp()
     yield "a failed call that wrote a file on disk", calling(write_and_fail, files=HostFilesystem(folder)), 20
     yield "an evaluation of 10 calls", evaluation(), 10
+    yield "the same with a listener", evaluation(on_event=heard), 10
     store = SqliteRunStore(Path(tempfile.mkdtemp(), "runs.db"), durable=False)
     yield "the same on record, each call with one changed item", recorded_evaluation(store, served=False), 4
     yield "the same served from the record", recorded_evaluation(store, served=True), 10

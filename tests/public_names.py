@@ -59,9 +59,9 @@ HOMES: Mapping[str, str] = {
     ),
     "adapters": (
         "Accepts Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Finished History ModelMessage "
-        "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Retrying RunStarted "
-        "SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext ToolExecutor "
-        "ToolSpec TurnAdapter TurnStarted UserMessage history_of sse subagent"
+        "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Resumed Retrying "
+        "RunStarted SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext "
+        "ToolExecutor ToolSpec TurnAdapter TurnStarted UserMessage history_of sse subagent"
     ),
     "contrib.tools": (
         "AstevalConfig AstevalSection DigestConfig HostMount Plan PlanStep PlanningConfig PlanningStrategy "
@@ -88,7 +88,7 @@ SINGLE_HOMES: Mapping[str, str] = {
 }
 """Public classes that are imported from a module of their own, since it needs an extra."""
 
-MOST_NAMES = 233
+MOST_NAMES = 234
 """A ratchet: fewer is better. Lower it when names go."""
 
 MOST_WITH_SEVERAL_PATHS = 79

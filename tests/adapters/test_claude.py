@@ -27,6 +27,7 @@ from weakincentives.adapters import (
     PromptResponse,
     TextDelta,
     history_of,
+    subagent,
 )
 from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
 from weakincentives.adapters.claude_agent_sdk import driver as conversation
@@ -34,7 +35,7 @@ from weakincentives.budget import Budget
 from weakincentives.content import Document, Image
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
-from weakincentives.filesystem import Filesystem, HostFilesystem
+from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from weakincentives.prompt import (
     Decision,
     MarkdownSection,
@@ -592,3 +593,43 @@ def test_a_missing_sdk_names_the_command(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     with pytest.raises(ImportError, match=r"pip install 'weakincentives\[claude-agent-sdk\]'"):
         ClaudeAgentSDKAdapter()
+
+
+@dataclass(frozen=True)
+class Topic:
+    topic: str
+
+
+@pytest.mark.parametrize("driven", ["outer", "inner"])
+def test_a_sub_agent_is_undone_with_its_call(driven: str, tmp_path: Path) -> None:
+    """Whichever of the two agents is Claude Code: one that came to no answer leaves nothing."""
+
+    def write(params: Note, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Filesystem).write(f"{params.text}.txt", "")
+        return ToolResult.ok(None)
+
+    tool = Tool[Note, None](name="write", description="Write.", handler=write)
+    task = MarkdownSection[Topic](title="Task", template="Do ${topic}.", tools=[tool])
+    template = PromptTemplate[Any](ns="t", key="writer", sections=[task])
+    ask = [call(f"{WINK}ask" if driven == "outer" else "ask", topic=topic) for topic in ("cats", "dogs")]
+    writes = [call(f"{WINK}write" if driven == "inner" else "write", text=text) for text in ("a", "b")]
+    refused = Status(401, {"type": "api_error", "message": "No."})
+    inner: list[Any] = [writes[0], say("Written."), writes[1], *[refused] * 12]
+    outer: list[Any] = [*ask, say("Done.")]
+    if driven == "outer":
+        inner = [*inner[:3], ConnectionError("gone")]
+    fs, session = InMemoryFilesystem(), Session(session_id="s")
+    with LoopbackServer(*(outer if driven == "outer" else inner)) as server:
+        claude = _adapter(server, tmp_path, native_tools=())
+        other = ScriptedAdapter(*(inner if driven == "outer" else outer))
+        adapter, around = (other, claude) if driven == "outer" else (claude, other)
+        asking = subagent(name="ask", description="Ask.", prompt=template, params=Topic, adapter=adapter)
+        response = around.evaluate(_prompt(asking).bind(resources={Filesystem: fs}), session)
+    assert response.text == "Done."
+    assert list(fs.search("txt")) == ["a.txt"]
+    events = session[ToolInvoked].all()
+    assert [(event.tool_name, event.outcome) for event in events] == [
+        ("write", "succeeded"), ("ask", "succeeded"), ("write", "succeeded"), ("ask", "failed"),
+    ]  # fmt: skip
+    assert [event.within for event in events] == [events[1].event_id, None, events[3].event_id, None]
+    assert events[3].undone_calls == (events[2].event_id,)

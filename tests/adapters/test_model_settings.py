@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.loopback import LoopbackServer
+from tests.conftest import needs
 
 from weakincentives import Session
 from weakincentives.adapters.anthropic import AnthropicAdapter
@@ -63,8 +64,7 @@ def anthropic(url: str, **options: Any) -> AnthropicAdapter:
 
 
 def litellm(url: str, **options: Any) -> LiteLLMAdapter:
-    if find_spec("litellm") is None:
-        pytest.skip("litellm is not installed; get it with: pip install 'weakincentives[litellm]'")
+    needs("litellm", present=find_spec("litellm") is not None, install="pip install 'weakincentives[litellm]'")
     return LiteLLMAdapter("openai/m", base_url=url, api_key="none", **options)
 
 

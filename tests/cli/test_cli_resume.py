@@ -276,3 +276,43 @@ def test_what_was_added_to_a_long_slice_is_found_at_once(tmp_path: Path, capsys:
     assert main(["diff", store, "long", "1", "2"]) == 0
     assert time.process_time() - began < 10  # 0.2 s, and 70 s when all items are compared with all
     assert "state m:Log: 20000 -> 40000 items" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_resource_that_is_not_on_record_is_accepted_by_name(here: Path) -> None:
+    """The refusal names the option, and what to give it."""
+    stock = "class Stock:\n    def snapshot(self): ...\n    def restore(self, snapshot): ...\n\n"
+    agent = AGENT.replace("class Desk", f"{stock}class Desk")
+    agent = agent.replace("sections=[task])", "sections=[task]).bind(resources={Stock: Stock()})")
+    (here / "desk.py").write_text(agent)
+    assert wink(*BEGIN, "--model", "scripted").returncode == -signal.SIGKILL
+    refused = wink(*RESUME)
+    assert refused.returncode == 1
+    assert "--accept-unrecorded" in refused.stderr
+    assert "Stock" in refused.stderr
+    went_on = wink(*RESUME, "--accept-unrecorded", "Stock")
+    assert (went_on.returncode, went_on.stdout) == (0, "Done.\n"), went_on.stderr
+
+
+SPARE = """
+def spare(params: Order) -> ToolResult[str]:
+    return ToolResult.ok("")
+
+TOOLS = [
+    Tool[Order, str](name="spare", description="Keeps the class known.", handler=spare),"""
+
+
+@pytest.mark.slow
+def test_a_changed_tool_is_accepted_by_name(here: Path) -> None:
+    """Where it cannot read its recorded calls any more."""
+    assert wink(*BEGIN, "--model", "scripted").returncode == -signal.SIGKILL
+    painted = "@dataclass(frozen=True)\nclass Painted:\n    number: int\n    colour: str\n\n"
+    agent = AGENT.replace("def note(params: Order", f"{painted}def note(params: Painted")
+    agent = agent.replace("Tool[Order", "Tool[Painted").replace("TOOLS = [", SPARE)
+    (here / "desk.py").write_text(agent)
+    refused = wink(*RESUME)
+    assert refused.returncode == 1, refused.stderr
+    assert "--accept-changed" in refused.stderr
+    assert "note" in refused.stderr
+    went_on = wink(*RESUME, "--accept-changed", "note")
+    assert (went_on.returncode, went_on.stdout) == (0, "Done.\n"), went_on.stderr

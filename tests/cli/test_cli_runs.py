@@ -17,6 +17,7 @@ from weakincentives.cli.main import main
 from weakincentives.prompt import MarkdownSection, Prompt, Tool, ToolResult
 from weakincentives.runtime import SqliteRunStore
 from weakincentives.runtime.ledger import SqliteEffectLedger
+from weakincentives.runtime.record import NewRows, NewRun, Step
 from weakincentives.testing import ScriptedAdapter, call, say
 
 KEPT = Path(__file__).parent.parent / "record" / "data" / "runs-1.db"
@@ -161,3 +162,23 @@ def test_names_that_a_model_made_up_stay_on_their_line(tmp_path: Path, capsys: p
         assert "Run one: done.\\u001b[2J" not in "".join(line for line in lines if line.startswith("Run"))
         assert all(line.isprintable() for line in lines)
         assert sum(line.startswith("Run one") for line in lines) == (not step)
+
+
+def test_runs_inside_others_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They go on with the run around them, and are exported with it."""
+    path = str(tmp_path / "agents.db")
+    with SqliteRunStore(path) as made:
+        for run_id, parent in (("r", None), ("r/call_1", "r"), ("r/call_1/call_2", "r/call_1")):
+            held = made.take(run_id, NewRun("desk", "s", parent=parent))
+            held.append(NewRows([Step(seq=1, kind="begin", body={"session": "s"})]))
+            held.release()
+    assert main(["runs", path]) == 0
+    assert "1 run and 2 of sub-agents, 1 of them interrupted." in capsys.readouterr().out
+    assert main(["runs", path, "--interrupted"]) == 0
+    assert "1 run, 1 of them interrupted." in capsys.readouterr().out
+    assert main(["show", path, "r"]) == 0
+    assert "Sub-agents inside it: r/call_1, r/call_1/call_2" in capsys.readouterr().out
+    assert main(["show", path, "r/call_1"]) == 0
+    assert "It is inside a call of r, and goes on with that." in capsys.readouterr().out
+    assert main(["export", path, "r", "-o", str(tmp_path / "r.wink")]) == 0
+    assert "Wrote r, with 2 runs of sub-agents to " in capsys.readouterr().out

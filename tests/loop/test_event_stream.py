@@ -32,6 +32,7 @@ from weakincentives.adapters import (
     EventStream,
     Finished,
     ReasoningDelta,
+    Resumed,
     Retrying,
     RunStarted,
     SectionsOpened,
@@ -498,6 +499,7 @@ def test_the_names_of_events_and_fields_in_json_stay() -> None:
     common: dict[str, Any] = {"run_id": "r-1", "step": 3, "turn": 2, "at": 1.5}
     events: list[Any] = [
         RunStarted("desk", **common),
+        Resumed(2, **common),
         TurnStarted(2, **common),
         TextDelta("a", **common),
         ReasoningDelta("b", **common),

@@ -30,8 +30,8 @@ MUTANTS = [
     Mutant(
         "an undo brings files to before their last change",
         "runtime/record/files.py",
-        "                first.setdefault(step.path, step.before)\n                last[step.path] = step.after\n        rows",
-        "                first[step.path] = step.before\n                last[step.path] = step.after\n        rows",
+        "first.setdefault(step.path, step.before)\n                last[step.path] = step.after\n        rows",
+        "first[step.path] = step.before\n                last[step.path] = step.after\n        rows",
         _CHATS,
     ),
     Mutant(
@@ -191,8 +191,8 @@ MUTANTS = [
     Mutant(
         "what changed between calls is not on record",
         "runtime/record/recorder.py",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)",
-        "step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=body, **columns)",
+        "turn=self._turn, started=time(), body=self._with_state(body, state), **columns",
+        "turn=self._turn, started=time(), body=body, **columns",
         (*_FORKS, *_EDGES),
     ),
     Mutant(
@@ -275,8 +275,8 @@ MUTANTS = [
     Mutant(
         "a row that was not written is what the next patch is made to",
         "runtime/record/recorder.py",
-        "        self.held.append(rows)\n        if self._frames",
-        "        self._large = large\n        self.held.append(rows)\n        if self._frames",
+        "            self.held.append(rows)\n            if self._frames",
+        "            self._large = large\n            self.held.append(rows)\n            if self._frames",
         _ITEMS,
     ),
     Mutant(

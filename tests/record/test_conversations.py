@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
+from tests.record.sealing import HmacSeal
 from tests.runtime.interrupt_parts import python_handler
 
 from weakincentives import Budget, Filesystem, InMemoryFilesystem, MainLoop, Session
@@ -254,6 +255,7 @@ def play(desk: Desk, store: SqliteRunStore, *, restarts: Callable[[int], bool]) 
     return known
 
 
+@pytest.mark.slow
 def test_a_conversation_goes_on_in_another_process(desk: Desk, store: SqliteRunStore, tmp_path: Path) -> None:
     """After each message, undo and failure it is there as it was; then it goes on as if nothing had happened."""
     MAILED.clear()
@@ -270,6 +272,7 @@ def test_a_conversation_goes_on_in_another_process(desk: Desk, store: SqliteRunS
         assert steps[0] == steps[1]
 
 
+@pytest.mark.slow
 def test_every_message_can_be_undone(desk: Desk, store: SqliteRunStore) -> None:
     """Back to the first, in this process and in others; the record says at each step what was there."""
     loop = desk.loop(*[turn for n in range(4) for turn in (do("keep", text=f"n{n}"), say(str(n)))])
@@ -358,6 +361,7 @@ def test_one_process_has_it(desk: Desk, store: SqliteRunStore, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("then", ["send", "resume", "undo"])
+@pytest.mark.slow
 def test_a_message_that_was_cancelled(desk: Desk, store: SqliteRunStore, then: str) -> None:
     """It has no answer, and the conversation goes on; here and when it is read again."""
     loop = desk.loop()
@@ -488,6 +492,7 @@ def test_a_history_is_on_record(desk: Desk, store: SqliteRunStore) -> None:
     assert known[0].messages[:2] == history.messages
 
 
+@pytest.mark.slow
 def test_forks_go_on_from_a_message_or_a_step(desk: Desk, store: SqliteRunStore) -> None:
     """The other one stays as it is; a fork in the middle of a message has it without an answer."""
     MAILED.clear()
@@ -545,6 +550,45 @@ def _left(store: SqliteRunStore, run_id: str) -> list[Any]:
     ]
 
 
+def test_async_code_has_the_same(desk: Desk, store: SqliteRunStore) -> None:
+    """Streams, failures, undo; read again by synchronous code."""
+    turns = [do("keep", text="a"), say("1"), ValueError("no"), say("2"), do("keep", text="b"), say("3")]
+
+    async def main() -> Any:
+        async with desk.loop(*turns).conversation("Ada", id="chat") as chat:
+            async with chat.stream("one") as events:
+                kinds = [event.name() async for event in events]
+            assert (kinds[0], kinds[-1]) == ("run_started", "finished")
+            with pytest.raises(PromptEvaluationError):
+                await chat.asend("two")
+            assert (await chat.aresume()).text == "2"
+            await chat.asend("three")
+            undone = await chat.aundo()
+            assert (undone.text, texts(chat)) == ("three", ["one", "two"])
+            return seen(chat, desk)
+
+    known = asyncio.run(main())
+    with desk.loop().conversation(id="chat") as chat:
+        assert seen(chat, desk) == known
+
+
+def test_a_sealed_store_keeps_conversations(tmp_path: Path) -> None:
+    """That it is one is sealed as well, and known again."""
+    with SqliteRunStore(tmp_path / "runs.db", seal=HmacSeal()) as store:
+        desk = Desk(store)
+        with desk.loop(do("keep", text="a"), say("1"), say("2")).conversation("Ada", id="chat") as chat:
+            chat.send("one")
+            chat.send("two")
+            copy = chat.fork(1)
+            chat.undo()
+            known = seen(chat, desk)
+        with desk.loop().conversation(id="chat") as chat:
+            assert seen(chat, desk) == known
+        with desk.loop().conversation(id=copy) as chat:
+            assert texts(chat) == ["one"]
+        assert b"conversation:" not in (tmp_path / "runs.db").read_bytes()
+
+
 # Idle ones.
 
 
@@ -599,6 +643,15 @@ def test_an_idle_one_in_async_code_is_closed_where_it_was_opened(desk: Desk, sto
     assert is_free(store)
 
 
+def test_closing_an_idle_conversation_is_not_another_message(desk: Desk) -> None:
+    """With `busy="raise"` a message that comes just then waits for it."""
+    turns = [say("ok") for _ in range(40)]
+    with desk.loop(*turns).conversation("Ada", idle=timedelta(milliseconds=1), busy="raise") as chat:
+        for number in range(40):
+            chat.send(str(number))
+            time.sleep(0.0005 * (number % 8))  # near to when it is closed
+
+
 def test_threads_and_an_idle_conversation_at_once(desk: Desk, store: SqliteRunStore) -> None:
     """Every message is answered once, however often it is closed in between."""
     loop = desk.loop(*[say("ok") for _ in range(24)])
@@ -621,6 +674,7 @@ def test_threads_and_an_idle_conversation_at_once(desk: Desk, store: SqliteRunSt
 # What else there is in a store.
 
 
+@pytest.mark.slow
 def test_other_readers_know_conversations(desk: Desk, store: SqliteRunStore, tmp_path: Path) -> None:
     """Exported, compared, pruned: as other runs are."""
     with desk.loop(do("keep", text="a"), say("1"), say("2")).conversation("Ada", id="chat") as chat:
@@ -658,6 +712,7 @@ class Answering(ScriptedAdapter):
         return ModelTurn("done")
 
 
+@pytest.mark.slow
 def test_ctrl_c_anywhere(store: SqliteRunStore, tmp_path: Path) -> None:
     """In the middle of a message: it goes on with `resume`, here or in another process, and nothing is done twice."""
     desk = Desk(store, tmp_path / "root")
@@ -728,6 +783,7 @@ class FailingOnce(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] -
         super().append(info, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["send", "undo"])
 def test_a_write_that_fails_is_not_the_end(tmp_path: Path, action: str) -> None:
     """The same conversation reads the record again, and goes on."""
@@ -760,6 +816,7 @@ def test_a_write_that_fails_is_not_the_end(tmp_path: Path, action: str) -> None:
 STEPS = ["keep", "bad", "say", "fail", "mail", "undo", "resume", "restart"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(STEPS), max_size=10))
 @settings(max_examples=examples(25))
 def test_any_messages_and_undos_in_any_process(steps: list[str]) -> None:

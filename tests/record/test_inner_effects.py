@@ -46,3 +46,18 @@ def test_what_an_agent_did_inside_a_tool_that_only_reads_is_unknown_after_a_kill
     ids = ["call_1", *(f"call_1_{number}" for number in range(2, len(names) + 1))]
     assert told["ended"] == [[one, outcome] for one, outcome in zip(ids, ended, strict=True)]
     assert told["problems"] == []
+
+
+@pytest.mark.slow  # starts a process
+def test_a_payment_is_not_made_again_where_no_ledger_can_know_of_it(tmp_path: Path) -> None:
+    """A ledger that ended with the process, or has it under the key of a session that is gone, is as good as none."""
+    program = PROGRAM.with_name("paying_program.py")
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    told = {way: rest for way, *rest in map(json.loads, done.stdout.splitlines())}
+    assert len(told) == 8
+    assert told.pop("inside a reader, key of the shop") == [9, ["succeeded"], ["rent"]]  # the inner call was unknown
+    for way, rest in told.items():
+        assert rest == [9, ["unknown"], ["rent"]], way

@@ -565,7 +565,7 @@ def test_a_run_begins_with_all_that_it_began_with(store: SqliteRunStore) -> None
     session.note("a key", 1)
     ScriptedAdapter(say("Done.")).evaluate(agent({Basket: Basket("x")}), session, record=store.run("r"))
     begin = store.open("r").step(1)
-    assert set(begin.body) == {"session_id", "state", "resources", "tools", "schemas", "versions"}
+    assert set(begin.body) == {"session_id", "prompt", "state", "resources", "tools", "schemas", "versions"}
     assert set(begin.body["state"]) == {"slices", "notes"}
     assert set(begin.body["tools"]) == {"add", "look"}
     assert begin.body["resources"] == [[BASKET, "whole", {"all": ["x"]}]]

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from tests.record import delegating_program
-from tests.record.delegating_program import SCRIPTS, Model, World
+from tests.record.delegating_program import CLOSED, SCRIPTS, Model, Note, World
 
 from weakincentives import MainLoop, Session
 from weakincentives.adapters import ModelRequest, ModelTurn
 from weakincentives.errors import NotResumableError
-from weakincentives.prompt import Prompt
+from weakincentives.prompt import Prompt, ToolResult
 from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.runtime.record import export_run
 from weakincentives.testing import replay
 
 
@@ -193,3 +194,54 @@ def test_a_replay_answers_sub_agents_from_the_record(store: SqliteRunStore, root
         result = replay(store.open("r"), (again.prompt, again.session))
         result.assert_same()
         assert again.did == ["o", "p"]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_an_exported_run_has_those_inside_it(store: SqliteRunStore, root: Path, tmp_path: Path, masked: bool) -> None:
+    """They can be shown, verified and replayed from the file as from the store; other runs are not in it."""
+    for run_id in ("r", "other"):
+        with World(emptied(root)) as world:
+            world.run(store, run_id, Model(SCRIPTS))
+    path = export_run(store, "r", tmp_path / "r.wink", masked=masked)
+    with World(emptied(root)) as again:
+        replay(path, (again.prompt, again.session)).assert_same()
+    with SqliteRunStore(path) as copy:
+        assert copy.verify() == []
+        ids = [info.run_id for info in copy.infos()]
+        assert sorted(ids) == ["r", "r/outer1", "r/outer1/firstx1", "r/outer3", "r/outer3/firsty1"]
+        for run_id in ids:
+            old, new = store.info(run_id), copy.info(run_id)
+            assert old is not None
+            assert new is not None
+            assert (new.parent, new.status, new.created, new.updated) == (
+                old.parent, old.status, old.created, old.updated,
+            )  # fmt: skip
+            assert [step.kind for step in copy.steps(run_id)] == [step.kind for step in store.steps(run_id)]
+        inner = copy.open("r/outer1/firstx1")
+        assert inner.files_at(inner.steps()[-1].seq).read("c.txt") == "c\nc\n"
+
+
+def test_the_run_of_a_sub_agent_is_exported_alone(store: SqliteRunStore, root: Path, tmp_path: Path) -> None:
+    """With those inside it."""
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    with SqliteRunStore(export_run(store, "r/outer1", tmp_path / "first.wink")) as copy:
+        assert sorted(info.run_id for info in copy.infos()) == ["r/outer1", "r/outer1/firstx1"]
+
+
+def test_a_file_that_a_replay_updates_keeps_the_runs_inside(store: SqliteRunStore, root: Path, tmp_path: Path) -> None:
+    """Their turns are served, so they are those of the record."""
+    with World(root) as world:
+        world.run(store, "r", Model(SCRIPTS))
+    path = export_run(store, "r", tmp_path / "r.wink")
+
+    def other(params: Note) -> ToolResult[Note]:
+        return ToolResult.ok(params, message="Noted otherwise.")
+
+    with World(emptied(root)) as again:
+        note = again.tool("note", other, CLOSED)
+        prompt = again.prompt.substituting({"note": note})
+        assert replay(path, (prompt, again.session), update=True).updated
+    with SqliteRunStore(path) as copy:
+        assert copy.verify() == []
+        assert len(copy.infos()) == 5

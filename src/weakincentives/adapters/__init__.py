@@ -22,7 +22,8 @@ from ..loop.adapter import ProviderAdapter as ProviderAdapter
 from ..loop.attachments import Accepts
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed, StopReason, Throttle, ToolSpec
 from ..loop.response import OpenCall, PromptResponse, history_of
-from ..loop.stream import EventStream, Finished, StreamEvent, SyncEventStream, sse
+from ..loop.server_events import sse
+from ..loop.stream import EventStream, SyncEventStream
 from ..loop.subagent import subagent
 from ..runtime.executor import ToolExecutionContext, ToolExecutor
 from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage, UserMessage
@@ -31,12 +32,14 @@ from ..runtime.progress import (
     CallStarted,
     ProgressEvent,
     ReasoningDelta,
+    Resumed,
     Retrying,
     RunStarted,
     SectionsOpened,
     TextDelta,
     TurnStarted,
 )
+from ..runtime.response import Finished, StreamEvent
 
 __all__ = [
     "Accepts",
@@ -63,6 +66,7 @@ __all__ = [
     "ReasoningDelta",
     "RecordError",
     "RequestFailed",
+    "Resumed",
     "Retrying",
     "RollbackError",
     "RunFormatError",

@@ -219,6 +219,10 @@ def _resume(commands: _Subcommands) -> None:
         help="files that another program changed: refuse, keep them, or write what is on record (default: check)",
     )
     parser.add_argument("--retry", action="store_true", help="go on with a run that failed")
+    unrecorded = "a resource whose state is not on record and may be another now; may be repeated"
+    parser.add_argument("--accept-unrecorded", metavar="CLASS", action="append", default=[], help=unrecorded)
+    changed = "a tool that was changed or removed since; may be repeated"
+    parser.add_argument("--accept-changed", metavar="TOOL", action="append", default=[], help=changed)
     add_model_arguments(parser)
     _add_trace(parser)
     _add_verbose(parser)

@@ -12,6 +12,7 @@ from ..adapters import (
     CallStarted,
     ProgressEvent,
     ReasoningDelta,
+    Resumed,
     Retrying,
     SectionsOpened,
     TextDelta,
@@ -106,6 +107,8 @@ class RichTrace:
                 self._call(self._views.finished(event))
             case Retrying(reason, attempt, delay):
                 self._note(f"attempt {attempt} failed, waiting {delay:.1f} s: {shown_line(reason)}")
+            case Resumed(attempt):
+                self._note(f"goes on after step {event.step}, attempt {attempt}")
             case SectionsOpened(keys):
                 self._note(f"opened sections: {', '.join(keys)}")
 

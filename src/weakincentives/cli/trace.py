@@ -17,6 +17,7 @@ from ..adapters import (
     ProgressEvent,
     PromptResponse,
     ReasoningDelta,
+    Resumed,
     Retrying,
     SectionsOpened,
     TextDelta,
@@ -245,6 +246,8 @@ class PlainTrace:
                 self._call(self._views.finished(event))
             case Retrying(reason, attempt, delay):
                 self._put(f"  attempt {attempt} failed, waiting {delay:.1f} s: {shown_line(reason)}")
+            case Resumed(attempt):
+                self._put(f"  goes on after step {event.step}, attempt {attempt}")
             case SectionsOpened(keys):
                 self._put(f"  opened sections: {', '.join(keys)}")
 
@@ -334,10 +337,8 @@ class EventLines:
         """The run has this answer."""
         self._say_rest()
         last = self._outer
-        if last is None:  # a run on record that had ended
-            self._put(Finished(response, run_id=response.run_id, at=time()))
-        else:
-            self._put(Finished(response, run_id=last.run_id, step=last.step, turn=last.turn, at=time()))
+        run_id = response.run_id if last is None else last.run_id  # None: a run on record that had ended
+        self._put(Finished(response, run_id=run_id, step=response.step, turn=response.turns, at=time()))
 
     def _say_rest(self) -> None:
         if isinstance(self._last, TextDelta | ReasoningDelta):
@@ -422,6 +423,7 @@ class JsonTrace:
 _KINDS: dict[type[Any], str] = {
     TurnStarted: "turn",
     TextDelta: "text",
+    Resumed: "resumed",
     Retrying: "retry",
     CallStarted: "call",
     CallFinished: "answer",

@@ -100,23 +100,42 @@ class Adapter(ABC):
     ) -> PromptResponse[OutputT]:
         """Like `evaluate`, for async code. Cancelling it undoes the call that runs and answers all others."""
 
-    def stream(self, prompt: Prompt[OutputT], session: Session, **options: Unpack[RunKeywords]) -> EventStream[OutputT]:
-        """Like `aevaluate`, one event after another: `async with adapter.stream(...) as events:`. See `EventStream`."""
-        return EventStream(self._streamed(prompt, session, self._run_options("stream", options)))
+    def stream(
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        after: int | str | None = None,
+        **options: Unpack[RunKeywords],
+    ) -> EventStream[OutputT]:
+        """Like `aevaluate`, one event after another: `async with adapter.stream(...) as events:`. See `EventStream`.
+
+        With `after`, what a run on record has done after that step is told first; see `MainLoop.stream`.
+        """
+        return EventStream(self._streamed(prompt, session, self._run_options("stream", options)), after)
 
     def stream_sync(
-        self, prompt: Prompt[OutputT], session: Session, **options: Unpack[RunKeywords]
+        self,
+        prompt: Prompt[OutputT],
+        session: Session,
+        *,
+        after: int | str | None = None,
+        **options: Unpack[RunKeywords],
     ) -> SyncEventStream[OutputT]:
         """Like `stream`, for synchronous code: `with adapter.stream_sync(...) as events:`. See `SyncEventStream`."""
         refuse_in_event_loop("stream_sync()", "async with adapter.stream(...)")
-        return SyncEventStream(self._streamed(prompt, session, self._run_options("stream_sync", options)))
+        return SyncEventStream(self._streamed(prompt, session, self._run_options("stream_sync", options)), after)
 
     def _streamed(self, prompt: Prompt[OutputT], session: Session, options: RunOptions) -> Begin[OutputT]:
         def begin(on_event: OnEvent) -> StreamedRun[OutputT]:
             keywords = options.keywords()
             keywords["on_event"] = tell_both(on_event, options.on_event)
             return StreamedRun(
-                session, prompt.name, run_id_of(options), lambda: self.aevaluate(prompt, session, **keywords)
+                session,
+                prompt.name,
+                run_id_of(options),
+                lambda: self.aevaluate(prompt, session, **keywords),
+                options.record,
             )
 
         return begin

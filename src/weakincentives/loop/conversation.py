@@ -41,7 +41,11 @@ Busy = Literal["wait", "raise"]
 Renders = Literal["each", "once"]
 """How often the prompt is rendered: before each message, or once."""
 
-_LIKE_OURS = re.compile(r"^[ \t]{0,3}(#|=+[ \t]*$|-+[ \t]*$|`{3}|~{3})", re.MULTILINE)
+_LIKE_OURS = re.compile(
+    r"(?:^|[\n-\r\x1c-\x1e\x85\u2028\u2029])"  # all that ends a line for some reader
+    r"(?:(?:[ \t>*+-]|\d+[.)])*+(?:#|=++[ \t]*+(?:$|[\n\r])|`{3}|~{3}|</?h[1-6]\b)|[ \t>]*+-++[ \t]*+(?:$|[\n\r]))",
+    re.IGNORECASE,
+)
 """What may pass for a heading of the prompt, or ends a block."""
 _CLOSED = "The conversation is closed. Open another one: loop.conversation(...)."
 _NOT_OPEN = "The conversation was not read from the record yet: use `with loop.conversation(...) as chat:`."
@@ -359,7 +363,7 @@ class Conversation(Generic[OutputT]):
     async def _unload(self, waiting: Waiting) -> None:
         place = Place()
         try:
-            if self._open is not None and self._line.try_enter(place):
+            if self._open is not None and self._line.try_enter(place, brief=True):
                 await self._open.close(waiting)
         except Exception:
             _logger.exception("An idle conversation could not be closed")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
 from ..content import KINDS_MADE
@@ -27,14 +28,14 @@ from ..prompt.tool import Tool
 from ..results import ToolResult
 from ..runtime.call import MAX_ID_CHARS, ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
-from ..runtime.inside import ids_around, one_at_a_time
+from ..runtime.inside import ids_around
 from ..runtime.messages import CallMessage, Message, ModelMessage, UserMessage
 from ..runtime.options import StartedOptions
 from ..runtime.progress import OnEvent, Retrying, TextDelta
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of
-from ..runtime.turn import OnCall, OnReply
+from ..runtime.turn import OnCall, OnReply, opened_text
 from ..session import Session
 from ..session.session import root_of
 from ..waiting import OutOfTime, Waiting
@@ -117,7 +118,7 @@ class Evaluation(Generic[OutputT]):
         """Until the final answer, or in manual mode until there are calls to run."""
         state, recorder = self._state, self._recorder
         steps = self._steps_with(waiting)
-        self._listen_with(on_event)  # each step of manual mode brings its own
+        state.listen_with(on_event)  # each step of manual mode brings its own
         shield = current_shield()
         try:
             if not state.turns:
@@ -131,6 +132,8 @@ class Evaluation(Generic[OutputT]):
                 state.executor.return_signals()  # between two steps it is the caller's program that runs
                 return response
             await steps.finished(response)
+            if recorder is not None:
+                response = replace(response, step=recorder.step)
             state.finished(response)
         except BaseException as error:
             if recorder is not None and not isinstance(error, Exception):
@@ -151,14 +154,12 @@ class Evaluation(Generic[OutputT]):
             return live
         if self._steps is None:
             state = self._state
-            self._steps = RecordedSteps(live, state.executor, state.transcript, recorder, waiting, self._world)
+            self._steps = RecordedSteps(
+                live, state.executor, state.transcript, recorder, waiting, self._world, state.events
+            )
         else:
             self._steps.wait_with(live, waiting)
         return self._steps
-
-    def _listen_with(self, on_event: OnEvent | None) -> None:
-        told = None if on_event is None else one_at_a_time(on_event)
-        self._state.events.on_event = self._state.executor.run.on_event = told
 
     async def _answered(self, steps: EvaluationSteps, turn: ModelTurn | None = None) -> PromptResponse[OutputT]:
         """Ask and run calls until there is an answer, or in manual mode until there are calls to run.
@@ -216,7 +217,7 @@ class Evaluation(Generic[OutputT]):
         """
         state, steps = self._state, self._steps_with(waiting)
         turn = self._what_is_open() if message is None else None
-        self._listen_with(options.on_event)
+        state.listen_with(options.on_event)
         shield, self.has_begun = current_shield(), False
         try:
             with self._interjecting:
@@ -462,8 +463,7 @@ class Evaluation(Generic[OutputT]):
         """Show the sections from now on; the answer to the call that asked for them."""
         rendered = self._state.expand_sections(expansion)
         self._state.transcript.set_prompt(rendered.text, self._state.system, rendered.attachments)
-        keys = ", ".join(expansion.section_keys)
-        return f"Opened: {keys}. What they hold is in the prompt now, with their tools."
+        return opened_text(expansion.section_keys)
 
     # Manual mode.
 

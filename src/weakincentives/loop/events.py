@@ -5,19 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from time import time
 from typing import Any, final
 
 from ..budget import TokenUsage
 from ..crash_log import log_crash
 from ..errors import ReducerError
+from ..interrupts import RLock
 from ..prompt.events import PromptExecuted, PromptRendered, ToolInvoked
 from ..prompt.prompt import Prompt
 from ..prompt.render import RenderedPrompt
 from ..run_context import RunContext
 from ..runtime.call import ToolCall
 from ..runtime.options import CallRecorder
-from ..runtime.progress import CallFinished, CallStarted, OnEvent, ProgressEvent, ReasoningDelta, TextDelta
+from ..runtime.progress import (
+    CallFinished,
+    CallStarted,
+    OnEvent,
+    ProgressEvent,
+    ReasoningDelta,
+    Resumed,
+    TextDelta,
+    TurnStarted,
+)
 from ..session import Session
 from ..session.savepoints import unowned_recorder
 from .request import OnText, StopReason
@@ -62,11 +73,16 @@ def _log_extra(event: PromptRendered | PromptExecuted) -> dict[str, str | int] |
 
 @final
 class EvaluationEvents:
-    """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out."""
+    """Publishes one evaluation. `on_event` is set for each step of it; nothing it raises gets out.
+
+    An event's step says how far its listener is: up to there it was told everything. While calls run, rows may be
+    written that were not told yet, so it is then the last one that was.
+    """
 
     __slots__ = (
-        "_broken", "_common", "_is_value", "_listening", "_recorder", "_run_id", "_session", "_started",
-        "is_served", "on_event", "streamed", "turn",
+        "_broken", "_common", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
+        "_started", "_telling", "_told",
+        "is_hushed", "is_served", "on_event", "streamed", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +110,10 @@ class EvaluationEvents:
         }
         self._started = session.clock.monotonic()
         self._broken = False
+        self.is_hushed: bool = False
+        self._open: dict[str, None] = {}
+        self._told = 0
+        self._telling: Any = None
         self._listening: object = None
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
@@ -106,18 +126,53 @@ class EvaluationEvents:
 
     # Progress.
 
+    def listen_with(self, on_event: OnEvent | None) -> None:
+        """Tell this listener from now on; it is told of nothing while it is being told."""
+        self.on_event = on_event
+        if on_event is not None:
+            self._telling = RLock()
+
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
+        if self.on_event is None or self.is_hushed:
+            return
+        recorder = self._recorder
+        step = None if recorder is None else self._told if self._open else recorder.step
+        self._pass(kind(*values, run_id=self._run_id, step=step, turn=self.turn, at=time()))
+
+    def pass_on(self, event: ProgressEvent) -> None:
+        """Tell what happened in a sub-agent, as part of this run."""
+        if self._recorder is not None:
+            step = self._told if self._open else self._recorder.step
+            event = replace(event, run_id=self._run_id, step=step)
+        self._pass(event)
+
+    def _pass(self, event: ProgressEvent) -> None:
         if self.on_event is None:
             return
-        step = None if self._recorder is None else self._recorder.step
-        event = kind(*values, run_id=self._run_id, step=step, turn=self.turn, at=time())
         try:
-            self.on_event(event)
+            with self._telling:  # sub-agents may work in several threads
+                self.on_event(event)
         except Exception:
             level = logging.DEBUG if self._broken else logging.ERROR  # once is enough
             logger.log(level, "on_event raised on %s", type(event).__name__, exc_info=True)
             self._broken = True
+
+    def served(self) -> None:
+        """What follows is on record and happened before: nothing is told of it."""
+        self.is_hushed = True
+
+    def goes_on(self, attempt: int, *, asks: bool = False) -> None:
+        """What follows happens now; listeners are told so once. With `asks`, the model is about to be asked."""
+        if not self.is_hushed:
+            return
+        self.is_hushed = False
+        turn = self.turn
+        self.turn -= asks
+        self.tell(Resumed, attempt)
+        self.turn = turn
+        if asks:
+            self.tell(TurnStarted, turn)
 
     def listen(self) -> tuple[OnText, OnText]:
         """What takes the text and the reasoning of one request.
@@ -143,18 +198,37 @@ class EvaluationEvents:
 
     def call_started(self, call: ToolCall, arguments: str) -> None:
         """A call is about to begin; `arguments` is what may be shown of them."""
+        if self._recorder is not None and not self.is_hushed:
+            if not self._open:
+                self._told = self._recorder.step
+            self._open[call.id] = None
         self.tell(CallStarted, call.id, call.name, arguments)
 
     def call_finished(self, call_id: str, text: str) -> None:
         """A call is over; what became of it is in the log."""
-        if self.on_event is None:
+        if self.on_event is None or self.is_hushed:
             return
-        own = self._session.session_id
-        for event in reversed(self._session[ToolInvoked].all()):
-            if event.call_id == call_id and event.session_id in (None, own):  # not one of an agent inside a call
-                name, outcome, kept = event.tool_name, event.outcome, event.success
-                self.tell(CallFinished, call_id, name, outcome, text, event.duration, event.changes, kept)
-                return
+        event = self._event_of(call_id)
+        if event is not None:
+            if self._recorder is not None:
+                self._close(call_id, self._recorder.step_of(event))
+            changes, kept = event.changes, event.success
+            self.tell(CallFinished, call_id, event.tool_name, event.outcome, text, event.duration, changes, kept)
+
+    def _event_of(self, call_id: str) -> ToolInvoked | None:
+        """The event of a call of this session, not that of one of an agent inside a call. Mostly it is the last."""
+        own, log = (None, self._session.session_id), self._session[ToolInvoked]
+        last = log.latest()
+        if last is not None and last.call_id == call_id and last.session_id in own:
+            return last
+        return next((one for one in reversed(log.all()) if one.call_id == call_id and one.session_id in own), None)
+
+    def _close(self, call_id: str, step: int | None) -> None:
+        """A call is told to be over: everything up to its row was told, if none before it is open."""
+        is_first = next(iter(self._open), None) == call_id
+        self._open.pop(call_id, None)
+        if is_first and step is not None:
+            self._told = step
 
     # The log.
 

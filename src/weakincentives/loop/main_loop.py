@@ -168,6 +168,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         *,
         resources: Bindings | None = None,
         run_id: str | None = None,
+        after: int | str | None = None,
         **options: Unpack[RunKeywords],
     ) -> EventStream[OutputT]:
         """Like `aexecute`, one event after another: `async with loop.stream(request) as events:`, then `async for`.
@@ -175,8 +176,12 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         The first event is `RunStarted`, the last `Finished`, with the response; `events.session` is the session. What
         `aexecute` raises is raised by the iteration, and what `prepare` raises when the block is entered. Leaving the
         block early cancels the run and waits until the call that was running is undone. See `EventStream`.
+
+        A run on record that goes on tells `Resumed` and then what happens now. With `after`, a step's number, what is
+        on record after that step is told before: 0 for all of it. A reader that lost the connection gives the step of
+        the last event that it has; a browser's `Last-Event-ID` can be passed as it is, also when it is not a number.
         """
-        return EventStream(self._streamed(request, resources, run_id, self._run_options("stream", options)))
+        return EventStream(self._streamed(request, resources, run_id, self._run_options("stream", options)), after)
 
     def stream_sync(
         self,
@@ -184,6 +189,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         *,
         resources: Bindings | None = None,
         run_id: str | None = None,
+        after: int | str | None = None,
         **options: Unpack[RunKeywords],
     ) -> SyncEventStream[OutputT]:
         """Like `stream`, for synchronous code: `with loop.stream_sync(request) as events:`, then `for`.
@@ -191,7 +197,9 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         The run goes on in another thread while you handle an event. `RuntimeError` where an event loop runs.
         """
         refuse_in_event_loop("stream_sync()", "async with loop.stream(...)")
-        return SyncEventStream(self._streamed(request, resources, run_id, self._run_options("stream_sync", options)))
+        return SyncEventStream(
+            self._streamed(request, resources, run_id, self._run_options("stream_sync", options)), after
+        )
 
     def conversation(
         self,
@@ -485,7 +493,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             keywords = prepared.options
             keywords["on_event"] = tell_both(on_event, keywords.get("on_event"))
             name, run = prepared.prompt.name, run_id_of(RunOptions(**keywords))
-            return StreamedRun(prepared.session, name, run, lambda: self._aevaluate(prepared))
+            return StreamedRun(prepared.session, name, run, lambda: self._aevaluate(prepared), keywords.get("record"))
 
         return begin
 

@@ -24,13 +24,14 @@ class MessageQueue:
         self._waits = waits
         self._lock = Lock()
         self._inside: Place | None = None
+        self._is_brief = False
         self._others: deque[Place] = deque()
 
-    def try_enter(self, place: Place) -> bool:
-        """Enter if there is no message in."""
+    def try_enter(self, place: Place, *, brief: bool = False) -> bool:
+        """Enter if there is no message in. Others wait for what is `brief` in any case: it is not a message."""
         with self._lock:
             if self._inside is None:
-                self._inside = place
+                self._inside, self._is_brief = place, brief
             return self._inside is place
 
     def enter(self, place: Place) -> None:
@@ -48,9 +49,9 @@ class MessageQueue:
     def _stand_in_line(self, place: Place) -> None:
         with self._lock:
             if self._inside is None:
-                self._inside = place
+                self._inside, self._is_brief = place, False
                 place.set_result(None)
-            elif self._waits:
+            elif self._waits or self._is_brief:
                 self._others.append(place)
             else:
                 raise RuntimeError("Another message is being answered. Wait for its answer, or open with busy='wait'.")
@@ -70,7 +71,7 @@ class MessageQueue:
             while self._others and self._inside is None:
                 following = self._others.popleft()
                 if following.set_running_or_notify_cancel():
-                    self._inside = following
+                    self._inside, self._is_brief = following, False
                     following.set_result(None)
 
 

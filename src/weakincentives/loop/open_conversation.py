@@ -196,7 +196,9 @@ class OpenConversation(Generic[OutputT]):
 
     def _is_on_record(self, rows: Recorder, last: _Message) -> bool:
         calls = self.session[ToolInvoked].all()[last.calls :]
-        return not rows.stopped and all(rows.has_written(call.event_id) for call in calls if call.within is None)
+        return not rows.stopped and all(
+            rows.step_of(call.event_id) is not None for call in calls if call.within is None
+        )
 
     def _remember(self, text: str, *, was_served: bool = False) -> _Message:
         rows, session = self._rows, self.session

@@ -11,20 +11,24 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast, final
 
 from ..budget import TokenUsage
-from ..errors import PromptEvaluationError, RecordError, RunFormatError, VisibilityExpansionRequired
+from ..errors import RecordError, RunFormatError, VisibilityExpansionRequired
 from ..filesystem import Filesystem, InMemoryFilesystem
 from ..filesystem.views import behind_views, is_recordable
+from ..prompt.tool import Tool
 from ..runtime.admission import parse
 from ..runtime.call import Refused, ToolCall, ToolReply, short_id
 from ..runtime.conclude import conclude, shown_arguments
 from ..runtime.executor import ToolExecutor
 from ..runtime.messages import CallMessage, Transcript, UserMessage
 from ..runtime.record.calls import RunRecorder, redo
+from ..runtime.record.events import error_of
 from ..runtime.record.files import KeptFile, World, told_of_kept
 from ..runtime.record.rows import Step
+from ..runtime.response import plain_output
 from ..runtime.run import Run
 from ..runtime.turn import OPENED, OnCall, OnReply
 from ..waiting import UNINTERRUPTED, Waiting
+from .events import EvaluationEvents
 from .request import ModelRequest, ModelTurn
 from .response import PromptResponse
 
@@ -116,8 +120,12 @@ class RecordedSteps:
         recorder: RunRecorder,
         waiting: Waiting,
         world: World,
+        events: EvaluationEvents,
     ) -> None:
         self._live = live
+        self._events = events
+        if not recorder.rows.held.is_new:
+            events.served()
         self._transcript = transcript
         self._executor = executor
         self._rows = recorder.rows
@@ -148,18 +156,19 @@ class RecordedSteps:
         end = self._rows.coming_end() if self._rows.is_conversation else self._rows.next_end()
         if end is not None:
             raise error_of(end)
-        await self._go_on()
+        await self._go_on(asks=True)
         if self._say_messages():
             request = request._replace(messages=self._transcript.upto_now())
         return await self._live.ask(request)
 
-    async def _go_on(self) -> None:
-        """What happens now is new: tell the model of files that are not as it left them.
+    async def _go_on(self, *, asks: bool = False) -> None:
+        """What happens now is new: tell listeners, and the model of files that are not as it left them.
 
         This is on record before anything else happens, so that the next attempt takes these files for what they are.
         """
         if self.serves_only:
             raise RecordEnds
+        self._events.goes_on(self._rows.attempt, asks=asks)
         if self._kept:
             kept, self._kept = self._kept, ()
             await self._rows.write_message(told_of_kept(kept), kept, self._waiting)
@@ -240,6 +249,8 @@ class RecordedSteps:
                 except VisibilityExpansionRequired as error:
                     expansion = error
                 continue
+            if step is None and on_call is not None:
+                on_call(call)
             if step is not None:
                 reply = redo(call, step, params_of(call, step, run), self._rows, run)
                 if reply.outcome == "expanded":
@@ -260,7 +271,7 @@ class RecordedSteps:
         """A call that was started and has no end: what it did outside is unknown, so it is not run again."""
         run = self._executor.run
         bound = run.tools.get(call.name)
-        if bound is not None and bound.tool.annotations.idempotent:
+        if bound is not None and (bound.tool.annotations.idempotent or await self._is_in_ledger(call, bound.tool)):
             replies = await self._live.execute([call], None, lambda _: None)
             return replies[0]
         return await self._unknown(call)
@@ -272,6 +283,10 @@ class RecordedSteps:
             "Check before you repeat it."
         )
         return await conclude(call, Refused("unknown", text, params=_params(call, run)), run, self._waiting)
+
+    async def _is_in_ledger(self, call: ToolCall, tool: Tool[Any, Any]) -> bool:
+        """Whether a ledger answers it, such as one in memory in the process that was interrupted."""
+        return tool.idempotency is not None and await self._live.recall(call) is not None
 
     async def recall(self, call: ToolCall) -> ToolReply | None:
         """As `LiveSteps.recall`."""
@@ -317,7 +332,15 @@ class RecordedSteps:
         if self._rows.next_end() is None:
             if self.serves_only:
                 raise RecordEnds
-            body = {"text": self._rows.kept(response.text), "stop": response.stop_reason, "turns": response.turns}
+            if self._events.is_hushed:
+                self._events.goes_on(self._rows.attempt)
+            used = response.usage
+            body: dict[str, Any] = {
+                "text": self._rows.kept(response.text), "stop": response.stop_reason, "turns": response.turns,
+                "usage": [used.input, used.output, used.cached, used.reasoning],
+            }  # fmt: skip
+            if response.output is not None:
+                body["output"] = plain_output(response.output)
             await self._rows.write_end(body, self._waiting, failed=False)
 
     async def failed(self, error: BaseException) -> None:
@@ -328,6 +351,7 @@ class RecordedSteps:
             return
         if not isinstance(error, Exception) or rows.stopped or rows.serving or rows.end is not None:
             return
+        self._events.goes_on(rows.attempt)
         await rows.write_end(failure_body(error), self._waiting, failed=True)
 
     async def _message_failed(self, error: BaseException) -> None:
@@ -402,15 +426,6 @@ def failure_body(error: BaseException) -> dict[str, Any]:
         "tool": getattr(error, "tool_name", None),
         "prompt": getattr(error, "prompt_name", None),
     }
-
-
-def error_of(end: Step) -> PromptEvaluationError:
-    """What ended a run, to be raised again."""
-    body = end.body
-    message = str(body.get("message") or "The run has ended.")
-    return PromptEvaluationError(
-        message, prompt_name=body.get("prompt"), phase=body.get("phase") or "response", tool_name=body.get("tool")
-    )
 
 
 __all__ = [

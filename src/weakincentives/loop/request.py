@@ -16,6 +16,7 @@ from ..interrupts import WeakTable
 from ..prompt.tool import Tool
 from ..results import render_value
 from ..runtime.messages import CallMessage, Message
+from ..runtime.response import StopReason
 from ..serde import dump
 
 DEFAULT_SECONDS = 600.0
@@ -89,13 +90,6 @@ def _json(value: Any) -> str:
 
 OnText = Callable[[str], object]
 """Takes text as it comes."""
-
-StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "pause", "error"]
-"""Why a model, or an evaluation, stopped.
-
-end_turn: it had nothing more to say; tool_use: it waits for answers; max_tokens: it was cut; refusal: it declined;
-pause: the provider wants to be asked again; error: only in `PromptExecuted`, of an evaluation that raised.
-"""
 
 
 class ModelRequest(NamedTuple):

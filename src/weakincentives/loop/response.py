@@ -1,75 +1,15 @@
-"""What an evaluation returns: its response, or the conversation kept with an exception; and answers to open calls."""
+"""The conversation kept with an exception, and answers to open calls; `PromptResponse` is in `runtime.response`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast, final
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..budget import TokenUsage
-from ..errors import SessionError
-from ..runtime.call import ToolCall, ToolReply
+from ..runtime.call import ToolReply
 from ..runtime.messages import CallMessage, History
-from ..session import Session
-from ..session.session import root_of
-from .request import StopReason
-
-OutputT_co = TypeVar("OutputT_co", covariant=True)
+from ..runtime.response import OpenCall, PromptResponse
 
 _HISTORY = "wink_history"
 _MAX_LISTED = 20
-
-
-@final
-class OpenCall(ToolCall):
-    """A call that manual mode returns, with the executor that runs it."""
-
-    _session: Session
-    _run: Callable[[ToolCall], ToolReply]
-
-    @classmethod
-    def of(cls, call: CallMessage, session: Session, run: Callable[[ToolCall], ToolReply]) -> OpenCall:
-        """The call, for its owner to run."""
-        made = cls(call.id, call.name, call.arguments)
-        made._session, made._run = session, run
-        return made
-
-    def execute(self, *, session: Session | None = None) -> ToolReply:
-        """Run it through the engine and answer it, once; `tool_results=` takes the reply.
-
-        `SessionError` when `session` is not the one it was asked on.
-        """
-        if session is not None and root_of(session) is not root_of(self._session):
-            raise SessionError(f"The call {self.id!r} was asked on another session; pass the one given to evaluate().")
-        return self._run(ToolCall(*self))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PromptResponse(Generic[OutputT_co]):
-    """The model's final answer; in manual mode also a turn with calls to run.
-
-    Attributes:
-        text: the text of its last turn.
-        output: the text parsed into the prompt's output type. None where the prompt declares none, and in manual mode
-            while there are calls to run; a final answer to a prompt that declares a type always has it.
-        stop_reason: why it stopped; "tool_use" only in manual mode.
-        tool_calls: in manual mode, the calls to run; each has `name`, `params` and `execute()`.
-        usage: the tokens of all its turns together.
-        history: the conversation, to be continued or kept.
-        turns: how often the model was asked.
-        run_id: the run that it is on record as, if it is.
-    """
-
-    text: str
-    output: OutputT_co = cast(Any, None)  # noqa: RUF009 - no call that is made again
-    stop_reason: StopReason = "end_turn"
-    tool_calls: tuple[OpenCall, ...] = ()
-    usage: TokenUsage = TokenUsage()  # noqa: RUF009 - immutable
-    history: History = field(default=History(), repr=False)
-    turns: int = 0
-    prompt_name: str = ""
-    run_id: str | None = None
 
 
 # The conversation up to an exception, so that it can be continued after one.
@@ -120,3 +60,6 @@ def check_open(replies: Mapping[str, ToolReply], calls: Iterable[CallMessage], *
 def _listed(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - _MAX_LISTED} more" if len(ids) > _MAX_LISTED else ""
     return ", ".join(call_id[:100] for call_id in ids[:_MAX_LISTED]) + more
+
+
+__all__ = ["OpenCall", "PromptResponse", "attach_history", "by_call", "check_open", "history_of"]

@@ -25,7 +25,7 @@ from ..runtime.call import ToolCall, ToolReply
 from ..runtime.executor import ToolExecutor
 from ..runtime.messages import AnswerMessage, Transcript, UserMessage
 from ..runtime.options import StartedOptions
-from ..runtime.progress import SectionsOpened, TurnStarted
+from ..runtime.progress import OnEvent, SectionsOpened, TurnStarted
 from ..session import Session
 from .attachments import shown_of
 from .events import EvaluationEvents
@@ -143,6 +143,11 @@ class EvaluationState(Generic[OutputT]):
         self._left_open = frozenset(call.id for call in options.history.open_calls)
         self.executor: ToolExecutor = ToolExecutor(prompt=prompt, session=session, adapter=adapter, options=options)
         self.rendered: RenderedPrompt[OutputT] = self.executor.rendered_prompt
+
+    def listen_with(self, on_event: OnEvent | None) -> None:
+        """Tell this listener from now on, of this evaluation and of sub-agents in its calls."""
+        self.events.listen_with(on_event)
+        self.executor.run.on_event = None if on_event is None else self.events.pass_on
 
     # The beginning.
 

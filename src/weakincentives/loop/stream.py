@@ -6,12 +6,11 @@ that was running is undone: a generator that is only dropped would be closed at 
 
 from __future__ import annotations
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import get_ident
 from time import time
@@ -19,51 +18,31 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, final
 
 from ..crash_log import log_crash
-from ..errors import SchemaError
 from ..interrupts import Lock
 from ..lazy_modules import asyncio
-from ..results import render_value
-from ..runtime.progress import OnEvent, ProgressEvent, ReasoningDelta, RunEvent, RunStarted, TextDelta
-from ..runtime.redaction import redact, text_of
-from ..serde import dump
+from ..runtime.options import RunToRecord
+from ..runtime.progress import (
+    OnEvent,
+    ProgressEvent,
+    ReasoningDelta,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
+from ..runtime.record.events import recorded_events
+from ..runtime.record.reading import RecordedRun
+from ..runtime.record.runs import RunRecord
+from ..runtime.response import Finished, PromptResponse, StreamEvent
 from ..session import Session
 from .background import BackgroundLoop
-from .response import PromptResponse
 
 OutputT = TypeVar("OutputT")
 
 _logger = logging.getLogger(__name__)
+_MAX_DIGITS = 15
 _WAKE = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
 _NOT_ENTERED = "A stream of events is read inside its block: `with ... as events:`, or `async with` in async code."
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Finished(RunEvent, Generic[OutputT]):
-    """The last event of a stream: the answer. A run that fails raises from the stream instead."""
-
-    response: PromptResponse[OutputT]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The event as plain data: what the response says, without the conversation."""
-        response = self.response
-        return {
-            "event": self.name(),
-            "text": response.text,
-            "output": _plain(response.output),
-            "stop_reason": response.stop_reason,
-            "turns": response.turns,
-            "usage": {each.name: getattr(response.usage, each.name) for each in fields(response.usage)},
-            "run_id": self.run_id,
-            "step": self.step,
-            "turn": self.turn,
-            "at": self.at,
-        }
-
-
-StreamEvent = RunStarted | ProgressEvent | Finished[OutputT]
-"""What a stream gives: `RunStarted` first, `Finished` last."""
 
 
 class StreamedRun(NamedTuple, Generic[OutputT]):
@@ -73,6 +52,7 @@ class StreamedRun(NamedTuple, Generic[OutputT]):
     prompt_name: str
     run_id: str | None
     response: Callable[[], Awaitable[PromptResponse[OutputT]]]
+    record: RunToRecord | None = None
 
 
 Begin = Callable[[OnEvent], StreamedRun[OutputT]]
@@ -91,6 +71,20 @@ def tell_both(stream: OnEvent, other: OnEvent | None) -> OnEvent:
     return tell
 
 
+def _recorded_in(record: RunToRecord | None) -> RecordedRun | None:
+    """What is on record of the run that is about to begin; None when nothing is."""
+    if not isinstance(record, RunRecord) or record.store.info(record.run_id) is None:
+        return None
+    return RecordedRun(record.store, record.run_id)
+
+
+def _number(step: int | str) -> int:
+    """A step as a program or a browser names it. A header can hold anything: what is not a number means the start."""
+    if isinstance(step, str):
+        step = int(step) if step.isascii() and step.isdigit() and len(step) <= _MAX_DIGITS else 0
+    return max(step, 0)
+
+
 class _Stream(ABC, Generic[OutputT]):
     """Events that were not taken yet, and how the run ended.
 
@@ -98,8 +92,9 @@ class _Stream(ABC, Generic[OutputT]):
     what is kept for a slow reader is no longer than what the model has said.
     """
 
-    def __init__(self, begin: Begin[OutputT]) -> None:
+    def __init__(self, begin: Begin[OutputT], after: int | str | None = None) -> None:
         self._begin = begin
+        self._after = None if after is None else _number(after)
         self._run: StreamedRun[OutputT] | None = None
         self._lock = Lock()
         self._waiting: deque[RunEvent] = deque()
@@ -170,8 +165,34 @@ class _Stream(ABC, Generic[OutputT]):
             self._was_told = True
         if self._response is None:
             raise self._error or RuntimeError("The run ended without an answer.")
-        last = self._last
-        return Finished(self._response, run_id=last.run_id, step=last.step, turn=last.turn, at=time())
+        response, last = self._response, self._last
+        step = last.step if response.step is None else response.step
+        return Finished(response, run_id=last.run_id, step=step, turn=response.turns, at=time())
+
+    # What is on record already.
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the record is to be told now. The run is ours by then, so what happens next follows on that."""
+        if self._after is None:
+            return False
+        with self._lock:
+            return self._is_over or any(not isinstance(event, RunStarted) for event in self._waiting)
+
+    def _tell_record(self) -> None:
+        """Put what is on record before what happens now, up to where that begins; waits for the store."""
+        with self._lock:
+            now: Any = next((event for event in self._waiting if not isinstance(event, RunStarted)), self._response)
+        record = None if self._run is None else _recorded_in(self._run.record)
+        earlier: list[RunEvent] = []
+        if record is not None:
+            told = recorded_events(record, self._after or 0, None if now is None else now.step, raises=False)
+            earlier = [event for event in told if not isinstance(event, RunStarted | Finished)]
+        with self._lock:
+            at = 1 if self._waiting and isinstance(self._waiting[0], RunStarted) else 0
+            for number, event in enumerate(earlier):
+                self._waiting.insert(at + number, event)
+            self._after = None
 
     def _left(self, raised: BaseException | None) -> None:
         """The block was left: raise what the reader has not seen, unless it has an error of its own."""
@@ -194,6 +215,7 @@ class EventStream(_Stream[OutputT]):
     """
 
     _task: asyncio.Task[None] | None = None
+    _telling: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -210,9 +232,10 @@ class EventStream(_Stream[OutputT]):
         if task is None:
             return
         task.cancel()
-        while not task.done():
+        ending: set[asyncio.Future[None]] = {task} if self._telling is None else {task, self._telling}
+        while any(not one.done() for one in ending):
             try:
-                await asyncio.wait({task})
+                await asyncio.wait(ending)
             except asyncio.CancelledError as again:  # the undo is finished first
                 cancelled = again
         if cancelled is not None:
@@ -227,6 +250,9 @@ class EventStream(_Stream[OutputT]):
             raise RuntimeError(_NOT_ENTERED)
         while True:
             self._ready.clear()  # before looking: what comes afterwards sets it again
+            if self._is_due:
+                self._telling = self._telling or asyncio.ensure_future(asyncio.to_thread(self._tell_record))
+                await asyncio.shield(self._telling)
             event = self._take()
             if event is not None:
                 return event
@@ -281,6 +307,8 @@ class SyncEventStream(_Stream[OutputT]):
         if self._background is None:
             raise RuntimeError(_NOT_ENTERED)
         while True:
+            if self._is_due:
+                self._tell_record()
             event = self._take()
             if event is not None:
                 return event
@@ -301,47 +329,4 @@ class SyncEventStream(_Stream[OutputT]):
         self._ready.put(None)
 
 
-async def sse(events: EventStream[Any], *, keep_alive: float = 15.0) -> AsyncIterator[bytes]:
-    """Server-sent events, for the streaming response of any async web framework: `sse(loop.stream(request))`.
-
-    Each has the event's name, its JSON as data and, for a run on record, its step as id. A run that fails ends with one
-    named `failed`, whose text has credentials masked, and is logged. A comment is sent after `keep_alive` seconds
-    without an event, so that proxies keep the connection. The stream is entered here; when the framework closes or
-    cancels the generator, because the reader has gone, the run is cancelled and undone.
-    """
-    async with events:
-        following = None
-        try:
-            while True:
-                following = following or asyncio.ensure_future(anext(events, None))
-                await asyncio.wait({following}, timeout=keep_alive)
-                if not following.done():
-                    yield b": the run goes on\n\n"
-                    continue
-                try:
-                    event, following = following.result(), None
-                except Exception as error:  # noqa: BLE001 - whatever ended the run; the page is told
-                    log_crash(_logger, "A run that is streamed failed", error, None)
-                    yield _sse("failed", {"event": "failed", "message": redact(text_of(error))})
-                    return
-                if event is None:
-                    return
-                yield _sse(event.name(), event.to_dict(), event.step)
-        finally:
-            if following is not None:
-                following.cancel()
-
-
-def _sse(name: str, data: dict[str, Any], step: int | None = None) -> bytes:
-    number = "" if step is None else f"id: {step}\n"
-    return f"{number}event: {name}\ndata: {json.dumps(data)}\n\n".encode()
-
-
-def _plain(output: Any) -> Any:
-    try:
-        return dump(output, computed=True)
-    except SchemaError:
-        return render_value(output)
-
-
-__all__ = ["Begin", "EventStream", "Finished", "StreamEvent", "StreamedRun", "SyncEventStream", "sse", "tell_both"]
+__all__ = ["Begin", "EventStream", "StreamedRun", "SyncEventStream", "tell_both"]

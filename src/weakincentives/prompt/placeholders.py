@@ -20,6 +20,20 @@ from ..results import without_bytes
 _DOLLAR = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>[^{}\n]*)\}|(?P<open>\{))")
 _BARE = re.compile(r"\$(?:\$|\{|(?P<name>[^\W\d]\w*))")
 _BACKTICKS = re.compile("`+")
+_MARKDOWN_LINE_END = re.compile(r"\r\n?|\n")
+_FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
+_TAG = re.compile(" {0,3}</?[a-z]", re.IGNORECASE)
+_HTML_BLOCKS = tuple(
+    (re.compile(f" {{0,3}}{begin}", re.IGNORECASE), re.compile(end, re.IGNORECASE))
+    for begin, end in (
+        (r"<(?:pre|script|style|textarea)(?:[ \t>]|$)", r"</(?:pre|script|style|textarea)>"),
+        ("<!--", "-->"),
+        (r"<\?", r"\?>"),
+        (r"<!\[CDATA\[", r"\]\]>"),
+        ("<![a-z]", ">"),
+    )
+)
+"""How the HTML begins and ends in which markdown sees no fences; any other ends at an empty line."""
 _LINE_ENDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 """What ends a line besides the control characters that JSON escapes."""
 _MAY_HOLD_BYTES = frozenset({bytes, bytearray, memoryview, list, tuple, dict, set, frozenset})
@@ -72,7 +86,7 @@ class TemplateText:
         self._warn_of_bare_names()
 
     def _quotes_of_untrusted(self) -> tuple[Callable[[str], str], ...]:
-        """What makes text of each placeholder's value: a fenced block where it has a line of its own."""
+        """What makes text of each placeholder's value: a fenced block on a line of its own, outside of code."""
         untrusted = () if self._params_type is None else untrusted_names(self._params_type)
         quotes: list[Callable[[str], str]] = []
         for at, name in enumerate(self.names):
@@ -80,7 +94,15 @@ class TemplateText:
             has_line = (before.endswith("\n") or (not before and not at)) and (
                 behind.startswith("\n") or (not behind and at + 1 == len(self.names))
             )
-            quotes.append(str if name not in untrusted else as_block if has_line else as_string)
+            if name not in untrusted:
+                quotes.append(str)
+            elif _is_verbatim("0".join(self._literals[: at + 1])):
+                quotes.append(_as_verbatim_string)
+            elif has_line:
+                has_space = not before or before.endswith("\n\n")
+                quotes.append(as_block if has_space else _as_block_of_its_own)
+            else:
+                quotes.append(as_string)
         return tuple(quotes)
 
     def _warn_of_bare_names(self) -> None:
@@ -176,6 +198,41 @@ def as_block(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
+def _as_block_of_its_own(text: str) -> str:
+    """`as_block` after an empty line, which ends HTML such as `<ticket>`: there a fence would be plain text."""
+    return f"\n{as_block(text)}"
+
+
+def _is_verbatim(before: str) -> bool:
+    """Whether a fence after this much of a template would not begin a block: in code, or in an HTML comment and such.
+
+    In doubt it is: a JSON string is safe everywhere.
+    """
+    fence, indent, end, in_tags = "", 0, None, False
+    for line in _MARKDOWN_LINE_END.split(before):
+        text = line.strip(" \t")
+        is_open = bool(fence) or end is not None
+        if not text and in_tags:
+            if is_open:
+                return True  # what seemed to begin among the tags was part of them, or not
+            in_tags = False
+        in_tags |= not is_open and _TAG.match(line) is not None
+        found = _FENCE.match(line)
+        if end is not None:
+            end = None if end.search(line) else end
+        elif fence:
+            if text and len(line) - len(line.lstrip(" ")) < indent:
+                return True  # a list item that the fence was in has ended, and the fence with it
+            if found and found[1] == " " * indent and found[2].startswith(fence) and not text.strip(fence[0]):
+                fence = ""
+        elif found:
+            indent, fence = len(found[1]), found[2]
+        else:
+            ends = (closing for begin, closing in _HTML_BLOCKS if begin.match(line))
+            end = next((closing for closing in ends if not closing.search(line)), None)
+    return bool(fence) or end is not None
+
+
 def as_string(text: str) -> str:
     r"""Text from outside as a JSON string: it stays in its line.
 
@@ -184,6 +241,11 @@ def as_string(text: str) -> str:
     """
     quoted = json.dumps(text, ensure_ascii=False)
     return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def _as_verbatim_string(text: str) -> str:
+    """`as_string` where only a sign such as `-->` ends what the template began."""
+    return as_string(text).replace(">", "\\u003e")
 
 
 def dotted(path: Sequence[str]) -> str:

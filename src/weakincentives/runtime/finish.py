@@ -238,7 +238,7 @@ async def _put_on_record(told: Told, savepoint: Savepoint, run: Run, recorder: C
     try:
         await recorder.ended(event, request.call, accepted.admitted.tool, savepoint, run.truncated, waiting, **more)
     except BaseException as error:  # noqa: BLE001 - raised by `finish`
-        if recorder.has_recorded(event):  # cancelled while it was written
+        if recorder.step_of(event) is not None:  # cancelled while it was written
             return Told(replace(accepted, ended=replace(ended, raises=ended.raises or error)), event)
         recorder.stop(lost=True)
         if ended.outcome in KEPT:

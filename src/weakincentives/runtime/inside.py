@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..fence import current_owner
-from ..interrupts import RLock
 from ..prompt.events import ToolInvoked, link_event
 from ..prompt.tool_context import ToolContext
 from .contexts import CallContext
 from .locks import CallLock
 from .nesting import event_id_of
-from .options import CallRecorder
 from .progress import OnEvent, ProgressEvent
 from .run import Run
 from .transactions import Savepoint
@@ -42,28 +40,13 @@ def options_inside(context: ToolContext, name: str) -> dict[str, Any]:
     if run is not None:
         options["hide_errors"] = run.hide_errors
         options["effect_ledger"] = run.passed_ledger  # one in memory is found by the session
-        options["on_event"] = None if run.on_event is None else _inside(name, run.on_event, run.recorder)
+        options["on_event"] = None if run.on_event is None else _inside(name, run.on_event)
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _inside(name: str, on_event: OnEvent, recorder: CallRecorder | None) -> OnEvent:
+def _inside(name: str, on_event: OnEvent) -> OnEvent:
     def tell(event: ProgressEvent) -> None:
-        path = (name, *event.path)
-        if recorder is None:
-            on_event(replace(event, path=path))
-        else:
-            on_event(replace(event, path=path, run_id=recorder.run_id, step=recorder.step))
-
-    return tell
-
-
-def one_at_a_time(on_event: OnEvent) -> OnEvent:
-    """The same listener, which is told of nothing while it is being told: sub-agents may work in several threads."""
-    lock = RLock()
-
-    def tell(event: ProgressEvent) -> None:
-        with lock:
-            on_event(event)
+        on_event(replace(event, path=(name, *event.path)))
 
     return tell
 
@@ -94,4 +77,4 @@ def redone_inside(event: ToolInvoked, inner: Iterable[Any], locks: Iterable[Call
         outer.inner_calls = (*outer.inner_calls, *kept, event.event_id)
 
 
-__all__ = ["ids_around", "one_at_a_time", "options_inside", "redone_inside", "run_of"]
+__all__ = ["ids_around", "options_inside", "redone_inside", "run_of"]

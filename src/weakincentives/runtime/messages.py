@@ -206,13 +206,6 @@ class Messages(Sequence[Message]):
 
 
 __all__ = [
-    "AnswerMessage",
-    "CallMessage",
-    "History",
-    "Message",
-    "Messages",
-    "ModelMessage",
-    "Transcript",
-    "UserMessage",
+    "AnswerMessage", "CallMessage", "History", "Message", "Messages", "ModelMessage", "Transcript", "UserMessage",
     "open_calls",
-]
+]  # fmt: skip

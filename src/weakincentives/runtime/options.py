@@ -69,8 +69,8 @@ class CallRecorder(Protocol):
         """Record how a call ended; it lasts when this returns. Raises `RecordError` when it cannot be recorded."""
         ...
 
-    def has_recorded(self, event: ToolInvoked) -> bool:
-        """Whether the end of that call is on record, also when `ended` was cancelled."""
+    def step_of(self, event: ToolInvoked) -> int | None:
+        """The step that has the end of that call, also when `ended` was cancelled; None when it is not on record."""
         ...
 
     def run_inside(self, call_id: str, name: str) -> RunToRecord | None:

@@ -1,7 +1,8 @@
 """The events that listeners receive while an evaluation runs, for a terminal or a web page.
 
 One closed set of frozen types. `on_event` receives them as they happen, `MainLoop.stream` gives them one after another,
-and `to_json` makes a line of each. The names of types and fields are public: they appear in JSON.
+`RecordedRun.events` rebuilds them from a record, and `to_json` makes a line of each. The names of types and fields are
+public: they appear in JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class RunEvent:
 
     Attributes:
         run_id: which run; None where an evaluation was given no ids.
-        step: the last step of the run's record when this happened; None for a run that is not on record.
+        step: how far in the run's record a reader is with this event: all that the steps up to this one tell was told.
+            None for a run that is not on record.
         turn: how often the model had been asked; in a sub-agent, its own.
         at: seconds since the epoch.
         path: the names of the sub-agents that it happened in, the outermost first; () for the run itself. Its `run_id`
@@ -66,8 +68,20 @@ class RunStarted(RunEvent):
 
 @final
 @dataclass(frozen=True, slots=True)
+class Resumed(RunEvent):
+    """A run on record goes on after its `step`, in another process or once more in this one.
+
+    What is on record is not told again as if it happened now: `RecordedRun.events` has it. `attempt` says how often the
+    run was taken up; 1 for a fork that goes on for the first time.
+    """
+
+    attempt: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class TurnStarted(RunEvent):
-    """The model is about to be asked, for the `number`th time of this evaluation."""
+    """The model is about to be asked, for the `number`th time of this evaluation. Text of this turn begins anew."""
 
     number: int
 
@@ -142,7 +156,9 @@ class SectionsOpened(RunEvent):
     section_keys: tuple[str, ...]
 
 
-ProgressEvent = TurnStarted | TextDelta | ReasoningDelta | Retrying | CallStarted | CallFinished | SectionsOpened
+ProgressEvent = (
+    Resumed | TurnStarted | TextDelta | ReasoningDelta | Retrying | CallStarted | CallFinished | SectionsOpened
+)
 OnEvent = Callable[[ProgressEvent], object]
 """Called in the thread or task that evaluates; what it raises is logged and has no effect.
 
@@ -161,15 +177,6 @@ def _plain(value: Any) -> Any:
 
 
 __all__ = [
-    "CallFinished",
-    "CallStarted",
-    "OnEvent",
-    "ProgressEvent",
-    "ReasoningDelta",
-    "Retrying",
-    "RunEvent",
-    "RunStarted",
-    "SectionsOpened",
-    "TextDelta",
-    "TurnStarted",
-]
+    "CallFinished", "CallStarted", "OnEvent", "ProgressEvent", "ReasoningDelta", "Resumed", "Retrying", "RunEvent",
+    "RunStarted", "SectionsOpened", "TextDelta", "TurnStarted",
+]  # fmt: skip

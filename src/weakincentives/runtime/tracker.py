@@ -51,7 +51,7 @@ class _NativeCalls:
     def __init__(self, recorder: CallRecorder) -> None:
         self._recorder = recorder
         self.stop: Callable[[], None] = recorder.stop
-        self.has_recorded: Callable[[ToolInvoked], bool] = recorder.has_recorded
+        self.step_of: Callable[[ToolInvoked], int | None] = recorder.step_of
         self.started: Callable[..., Coroutine[Any, Any, None]] = recorder.started
 
     @property

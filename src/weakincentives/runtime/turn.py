@@ -39,6 +39,11 @@ OPENED = (
 )
 
 
+def opened_text(section_keys: Iterable[str]) -> str:
+    """The answer to a call that opened sections."""
+    return f"Opened: {', '.join(section_keys)}. What they hold is in the prompt now, with their tools."
+
+
 @final
 class Turn:
     """The calls of one turn, their answers so far, and what has ended it. `execute` once."""
@@ -247,4 +252,4 @@ def _alike(one: ToolCall, other: ToolCall) -> bool:
         return True
 
 
-__all__ = ["OPENED", "OnCall", "OnReply", "Turn"]
+__all__ = ["OPENED", "OnCall", "OnReply", "Turn", "opened_text"]

@@ -201,7 +201,8 @@ def replay(
             result = _compared(then, now, model, checks, "" if isinstance(recorded, RecordedRun) else str(recorded))
             if update and _may_update(result, then):
                 info = replace(found.info, status=store.open(found.info.run_id).info.status)
-                write_run(store, info, cast("str", recorded), masked=MASKED_TAG in info.tags, overwrite=True)
+                masked = MASKED_TAG in info.tags
+                write_run(store, info, cast("str", recorded), masked=masked, overwrite=True, inside=found.store)
                 result = replace(result, updated=True)
     return result
 
@@ -225,6 +226,8 @@ def _opened(recorded: str | os.PathLike[str] | RecordedRun) -> Generator[Recorde
         raise RecordError(f"There is no file {path}.")
     with reading_copy(path) as store:
         infos = store.infos()
+        known = {info.run_id for info in infos}
+        infos = [info for info in infos if not (info.is_inside and info.parent in known)]
         if len(infos) != 1:
             raise RecordError(
                 f"{path} holds {len(infos)} runs, but a replay is of one: write it into a file of its own with "

@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, final
 
@@ -151,6 +152,7 @@ class ClaudeDriver(Generic[OutputT]):
             await self._end("cancelled", "The evaluation ended: The conversation is over.")
             if self._record is not None:
                 await self._record.finished(response)
+                response = replace(response, step=self._record.step)
         except BaseException as error:
             self._state.failed(error)
             raise

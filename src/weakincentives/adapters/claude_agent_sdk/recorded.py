@@ -79,9 +79,9 @@ class DrivenRecord:
         if not self._is_ending:
             self._recorder.stop(lost=lost)
 
-    def has_recorded(self, event: ToolInvoked) -> bool:
-        """As `CallRecorder.has_recorded`."""
-        return self._recorder.has_recorded(event)
+    def step_of(self, event: ToolInvoked) -> int | None:
+        """As `CallRecorder.step_of`."""
+        return self._recorder.step_of(event)
 
     def run_inside(self, call_id: str, name: str) -> None:
         """As `CallRecorder.run_inside`: none, since this run cannot go on, so what is inside a call is part of it."""

@@ -9,9 +9,10 @@ from typing import Any
 
 from ...prompt import Tool
 from ...runtime.record import export_run
+from ...runtime.record.export import runs_inside
 from ...runtime.record.sql import SqlRunStore
 from ..loading import load, prompt_and_session
-from ..output import UsageError, existing_directory, show, show_json, shown_line
+from ..output import UsageError, count, existing_directory, show, show_json, shown_line
 from ..run_stores import existing_run, existing_store
 
 
@@ -21,6 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with existing_store(arguments.store, arguments.seal, reads=True) as store:
             existing_run(store, arguments.store, arguments.run_id)
+            inside = len(runs_inside(store.infos(), arguments.run_id))
             made = export_run(
                 store,
                 arguments.run_id,
@@ -32,10 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
     except FileExistsError:
         raise UsageError(f"there is a file {arguments.output} already; --force replaces it") from None
     if arguments.json:
-        show_json({"run_id": arguments.run_id, "file": str(made), "masked": not arguments.unmasked})
+        masked = not arguments.unmasked
+        show_json({"run_id": arguments.run_id, "file": str(made), "masked": masked, "inside": inside})
     else:
         how = "as it is: it is as secret as the store" if arguments.unmasked else "with credentials masked"
-        show(f"Wrote {shown_line(arguments.run_id)} to {made}, {how}.")
+        agents = f", with {count(inside, 'run')} of sub-agents" if inside else ""
+        show(f"Wrote {shown_line(arguments.run_id)}{agents} to {made}, {how}.")
         if arguments.seal is not None:
             show("The file is not sealed: everyone who has it can read it.")
     return 0

@@ -75,8 +75,9 @@ def run_resume(arguments: argparse.Namespace) -> int:
     with existing_store(arguments.store, arguments.seal) as store:
         existing_run(store, arguments.store, arguments.run_id)
         recorded = Recorded(
-            store, arguments.store, arguments.run_id, resumes=True, world=arguments.world, retry=arguments.retry
-        )
+            store, arguments.store, arguments.run_id, resumes=True, world=arguments.world, retry=arguments.retry,
+            accept_unrecorded=tuple(arguments.accept_unrecorded), accept_changed=tuple(arguments.accept_changed),
+        )  # fmt: skip
         request = read_request(arguments.request)
         return _answered(Running(loaded, request, arguments.workspace, recorded), arguments)
 
@@ -112,6 +113,8 @@ class Recorded(NamedTuple):
     resumes: bool = False
     world: World = "check"
     retry: bool = False
+    accept_unrecorded: tuple[str, ...] = ()
+    accept_changed: tuple[str, ...] = ()
 
     def hint(self, error: BaseException | None) -> str:
         """What to do next, now that the run is over or has broken off."""
@@ -121,6 +124,9 @@ class Recorded(NamedTuple):
             return ""
         if isinstance(error, WorldChangedError):
             return "To go on: --world keep takes these files as they are, --world restore writes what is on record."
+        for option in ("accept_unrecorded", "accept_changed"):
+            if self.resumes and f"{option}=" in str(error):
+                return f"To go on all the same: --{option.replace('_', '-')} NAME, once for each of them."
         is_open = info.status == "running"
         return f"{'To look at it' if is_open else 'On record'}: wink show {where}"
 
@@ -224,7 +230,12 @@ class Running:
         run_id = recorded.run_id
         if recorded.resumes:
             resume = partial(loop.resume, run_id, request=request, resources=resources, on_event=trace.event)
-            return lambda: resume(world=recorded.world, retry=recorded.retry)[0]
+            return lambda: resume(
+                world=recorded.world,
+                retry=recorded.retry,
+                accept_unrecorded=recorded.accept_unrecorded,
+                accept_changed=recorded.accept_changed,
+            )[0]
         return lambda: loop.execute(request, run_id=run_id, resources=resources, on_event=trace.event)[0]
 
     def _record_options(self, stack: ExitStack) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...prompt.outline import SectionOutline
 from ...runtime.record import RecordedRun, RunInfo, Step
+from ...runtime.record.export import runs_inside
 from ...runtime.record.resources import resource_rows
 from ...runtime.record.secret_arguments import SecretArguments
 from ...runtime.record.sql import SqlRunStore
@@ -34,18 +35,24 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _list(store: SqlRunStore, arguments: argparse.Namespace) -> int:
-    infos = [info for info in store.infos() if not arguments.interrupted or info.interrupted]
+    infos = [info for info in store.infos() if not arguments.interrupted or _may_go_on(info)]
     for info in infos:
         if arguments.json:
             show_json(_info_json(info))
         else:
             show(f"{_status(info):<11}  {_when(info.updated)}  {shown_line(info.run_id)}  {shown_line(info.loop)}")
     if not arguments.json:
-        interrupted = sum(info.interrupted for info in infos)
-        show(f"{count(len(infos), 'run')}, {interrupted} of them interrupted.")
-        if interrupted:
+        interrupted, inside = sum(map(_may_go_on, infos)), sum(info.is_inside for info in infos)
+        agents = f" and {inside} of sub-agents" if inside else ""
+        show(f"{count(len(infos) - inside, 'run')}{agents}, {interrupted} of them interrupted.")
+        if any(info.interrupted and not info.is_conversation for info in infos):
             show("To go on with one: wink resume FILE RUN TARGET, or run its program again with the same run_id.")
     return 0
+
+
+def _may_go_on(info: RunInfo) -> bool:
+    """Whether it waits to be resumed; what is inside a call of another run goes on with that."""
+    return info.interrupted and not info.is_inside
 
 
 def _status(info: RunInfo) -> str:
@@ -81,6 +88,11 @@ def _show(run: RecordedRun, arguments: argparse.Namespace) -> int:
         show(f"Run {shown_line(run.info.run_id)}: {_status(run.info)}.")
         if run.not_resumable and run.info.interrupted:
             show(f"It cannot go on: {shown_line(run.not_resumable)}.")
+        elif run.info.is_inside:
+            show(f"It is inside a call of {shown_line(run.info.parent or '')}, and goes on with that.")
+        inside = runs_inside(run.store.infos(), run.info.run_id)
+        if inside:
+            show(f"Sub-agents inside it: {', '.join(shown_line(info.run_id) for info in inside)}")
     return 0
 
 

@@ -11,18 +11,20 @@ from ...errors import RunFormatError, SessionFormatError
 from ...fence import Owner, current_owner
 from ...prompt.changes import NO_CHANGES, Changes
 from ...prompt.events import RecordedError, ToolInvoked, link_event, tool_invoked
+from ...prompt.idempotency import IdempotencyConfig
 from ...prompt.tool import Tool
 from ...results import ToolResult
 from ...run_context import RunContext
 from ...session.deltas import type_finder
 from ...session.encoding import decode, encode
 from ...session.json_view import json_view
-from ...session.savepoints import log_alone
+from ...session.savepoints import log_alone, outermost
 from ...waiting import Waiting
 from ..call import ToolCall, ToolReply
 from ..contexts import CallContext
-from ..inside import redone_inside
+from ..inside import redone_inside, run_of
 from ..ledger.effects import StoredResult, load_result, store_result
+from ..ledger.memory import EffectLedger
 from ..locks import locks_of
 from ..options import RunToRecord
 from ..transactions import Savepoint
@@ -47,6 +49,7 @@ class RunRecorder:
         self._inside = inside
         self._goes_on = goes_on
         self._started: set[str] = set()
+        self._agents: dict[str, str] = {}
 
     @property
     def run_id(self) -> str:
@@ -68,24 +71,30 @@ class RunRecorder:
         if lost or not self._goes_on:
             self.rows.stop()
 
-    def has_recorded(self, event: ToolInvoked) -> bool:
-        """As `CallRecorder.has_recorded`."""
-        return self.rows.has_written(event.event_id)
+    def step_of(self, event: ToolInvoked) -> int | None:
+        """As `CallRecorder.step_of`."""
+        return self.rows.step_of(event.event_id)
 
     def run_inside(self, call_id: str, name: str) -> RunToRecord | None:
         """As `CallRecorder.run_inside`."""
-        return None if self.stopped else self._inside(self.rows, call_id, name)
+        if self.stopped:
+            return None
+        run = self._inside(self.rows, call_id, name)
+        self._agents[call_id] = run.run_id
+        return run
 
     async def started(self, call: ToolCall, tool: Tool[Any, Any], savepoint: Savepoint, waiting: Waiting) -> None:
-        """Record a call that could leave the machine before its handler runs; the ledger does so for idempotent ones.
+        """Record a call that could leave the machine before its handler runs, unless a ledger knows it from then on.
 
         Other calls need no such row: what they change is undone when the process ends. A call inside another one is
         part of that, which counts as started then, whatever its own tool says: it must not be made again either.
         """
         notes = tool.annotations
-        if not notes.open_world or notes.read_only or tool.idempotency is not None:
+        if not notes.open_world or notes.read_only:
             return
         around = self._around(savepoint.owner.around)
+        if tool.idempotency is not None and _outlives_process(tool.idempotency, savepoint, around):
+            return
         if around is None:
             self._started.add(call.id)
             await self.rows.write_started(call.id, tool.name, waiting)
@@ -117,6 +126,9 @@ class RunRecorder:
         if self._around(current_owner() if savepoint is None else savepoint.owner.around) is None:
             row = self._row(event, tool, truncated.full_text(call.id))
             row.body.update(more)
+            agent = self._agents.pop(call.id, None)
+            if agent is not None:
+                row.body["agent"] = agent
             if savepoint is not None:
                 self._add_files(row, savepoint)
             await self.rows.write_call(row, waiting)
@@ -166,6 +178,22 @@ class RunRecorder:
                 row.files, row.blobs = files.changes(snapshot, row.event.changes.files)
         if files is not None:
             row.files, row.blobs = files.with_reads(row.files, row.blobs)
+
+
+def _outlives_process(config: IdempotencyConfig, savepoint: Savepoint, around: CallContext | None) -> bool:
+    """Whether a ledger will know the call by its key when the process has ended.
+
+    One in memory ends with it. A key of a session is found again only in the session of the run: another one that a
+    handler makes has another id the next time.
+    """
+    call: Any = savepoint.call
+    run = run_of(call)
+    if run is None or config.strategy == "none" or isinstance(run.ledger(), EffectLedger):
+        return False
+    if around is None or config.scope != "session":
+        return True
+    outer = run_of(around)
+    return outer is not None and outermost(run.session) is outermost(outer.session)
 
 
 def _changes_data(changes: Changes) -> dict[str, Any]:

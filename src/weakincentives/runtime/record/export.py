@@ -48,6 +48,7 @@ def export_run(
 ) -> Path:
     """Write one run with everything that it refers to into a file of its own; `SqliteRunStore(path)` opens it.
 
+    The runs of sub-agents inside it are in the file as well, under the ids that they have.
     The file of a run in a sealed store is NOT sealed unless `seal` is given: everyone who gets it can read it. It is
     readable by its owner alone. It is written beside its place and then put there, so it is there as a whole or not at
     all.
@@ -82,8 +83,12 @@ def write_run(
     tools: Iterable[Tool[Any, Any]] = (),
     overwrite: bool = False,
     seal: Seal | None = None,
+    inside: RunStore | None = None,
 ) -> Path:
-    """`export_run`, with what is said of the run itself given; its rows are those of the store."""
+    """`export_run`, with what is said of the run itself given; its rows are those of the store.
+
+    The runs inside it are those of the store `inside`, if that is another one.
+    """
     target = Path(path)
     if not overwrite and target.exists():
         raise FileExistsError(f"There is a file {target} already; pass overwrite=True to replace it.")
@@ -91,11 +96,32 @@ def write_run(
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         made = folder / "run.wink"
-        _copy(store, info, made, _Masking(store, info, tools) if masked else None, seal)
+        around = store if inside is None else inside
+        sources = [(store, info), *((around, one) for one in runs_inside(around.infos(), info.run_id))]
+        # One file, whatever its size.
+        with SqliteRunStore(made, max_file=sys.maxsize, max_inline=sys.maxsize, seal=seal) as copy:
+            for source, one in sources:
+                _copy(source, one, copy, _Masking(source, one, tools) if masked else None)
+        _finish(made, [one for _, one in sources])
         _place(made, target, overwrite=overwrite)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return target
+
+
+def runs_inside(infos: Iterable[RunInfo], run_id: str) -> list[RunInfo]:
+    """The runs inside a run, and those inside them; each after the one that it is in."""
+    below: dict[str, list[RunInfo]] = {}
+    for info in infos:
+        if info.is_inside and info.parent is not None:
+            below.setdefault(info.parent, []).append(info)
+    found: list[RunInfo] = []
+    ids = [run_id]
+    for parent in ids:
+        inner = sorted(below.pop(parent, ()), key=lambda info: info.created)
+        ids += [info.run_id for info in inner]
+        found += inner
+    return found
 
 
 def _check_replaceable(target: Path, store: RunStore) -> None:
@@ -128,7 +154,7 @@ def reading_copy(path: Path, seal: Seal | None = None) -> Generator[SqliteRunSto
             yield store
 
 
-def _copy(store: RunStore, info: RunInfo, made: Path, masking: _Masking | None, seal: Seal | None) -> None:
+def _copy(store: RunStore, info: RunInfo, copy: SqliteRunStore, masking: _Masking | None) -> None:
     steps = list(store.steps(info.run_id))
     last = steps[-1].seq if steps else 0
     files = list(store.files(info.run_id, until=last))
@@ -145,21 +171,24 @@ def _copy(store: RunStore, info: RunInfo, made: Path, masking: _Masking | None, 
         info.loop, info.session_id, info.request, info.request_digest, info.parent, info.forked_at, info.lineage,
         info.tags,
     )  # fmt: skip
-    # One file, whatever its size.
-    with SqliteRunStore(made, max_file=sys.maxsize, max_inline=sys.maxsize, seal=seal) as copy:
-        held = copy.take(info.run_id, new)
-        for at in range(0, len(steps), _ROWS_AT_ONCE):
-            some = steps[at : at + _ROWS_AT_ONCE]
-            numbers = {step.seq for step in some}
-            changed = [file for file in files if file.seq in numbers]
-            held.append(NewRows(some, changed, blobs(some, changed)))
-        if info.status != "running":
-            held.append(NewRows(status=info.status))
-        held.release()
+    held = copy.take(info.run_id, new)
+    for at in range(0, len(steps), _ROWS_AT_ONCE):
+        some = steps[at : at + _ROWS_AT_ONCE]
+        numbers = {step.seq for step in some}
+        changed = [file for file in files if file.seq in numbers]
+        held.append(NewRows(some, changed, blobs(some, changed)))
+    if info.status != "running":
+        held.append(NewRows(status=info.status))
+    held.release()
+
+
+def _finish(made: Path, infos: Iterable[RunInfo]) -> None:
+    """Undo what the copying itself left: who had the runs, and when. And make one file of three."""
     with closing(sqlite3.connect(made)) as connection:
-        # What the copying itself left: who had the run, and when. And one file instead of three.
-        values = (info.created, info.updated)
-        connection.execute("UPDATE wink_runs SET owner = '', token = 1, created = ?, updated = ?", values)
+        for info in infos:
+            values = (info.created, info.updated, info.run_id)
+            statement = "UPDATE wink_runs SET owner = '', token = 1, created = ?, updated = ? WHERE run_id = ?"
+            connection.execute(statement, values)
         connection.commit()
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")
@@ -349,4 +378,4 @@ def _blobs_of(steps: Iterable[Step], files: Iterable[FileStep]) -> set[str]:
     return found
 
 
-__all__ = ["MASKED_TAG", "export_run", "reading_copy", "write_run"]
+__all__ = ["MASKED_TAG", "export_run", "reading_copy", "runs_inside", "write_run"]

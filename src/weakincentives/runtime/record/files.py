@@ -201,7 +201,7 @@ class FileRecorder:
             return rows
         now = {path: self._text(path, {}) for path, _, _ in rows}
         changed = {path: (after, now[path]) for path, after, _ in rows if now[path] != after}
-        if changed and world == "check":
+        if world == "check" and changed:
             raise _world_changed(
                 changed,
                 "Undo with world='keep' to leave them as they are, or world='restore' to undo those changes, too.",

@@ -12,7 +12,9 @@ from ...filesystem.paths import addressable
 from ...prompt.outline import SectionOutline, outline_from
 from ...session import Session
 from ...session.deltas import apply_delta, type_finder
+from ..response import StreamEvent
 from .contents import Attachments, contents_of, load_attachments
+from .events import recorded_events
 from .files import last_nodes, node_of
 from .frames import state_changes
 from .large_items import LargeItems
@@ -105,6 +107,24 @@ class RecordedRun:
     def calls(self) -> Sequence[Step]:
         """Its calls, in the order in which they took effect."""
         return tuple(self._store.steps(self.info.run_id, kinds=("call",)))
+
+    def events(self, after: int = 0) -> Iterator[StreamEvent[Any]]:
+        """What a listener was told of the run, from the first step above `after` on: `for event in run.events()`.
+
+        The types are those of a stream, in the same order: `RunStarted` first, `Finished` last. Go on where a reader
+        was with `run.events(after=event.step)`. Each turn's text is one `TextDelta`; reasoning and `Retrying` are not
+        on record. The `output` of the answer is plain data and it has no `history`. Calls of a sub-agent with a run of
+        its own are there, with its `path`, once the call around them is on record.
+
+        It ends without `Finished` when the run is under way or was interrupted; a run that failed raises its
+        `PromptEvaluationError` at the end. `RecordError` when the store cannot be read, `RunFormatError` for a step
+        that cannot: what was given until then stands.
+        """
+        return recorded_events(self, after)
+
+    def inside(self, run_id: str) -> RecordedRun | None:
+        """A run that happened inside a call of this one; None when it is not in the store."""
+        return None if self._store.info(run_id) is None else RecordedRun(self._store, run_id)
 
     def whole_steps(self) -> Iterator[Step]:
         """All its steps, in order, with whole items where a row says only what changed in a large one."""

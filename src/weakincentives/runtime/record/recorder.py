@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from time import time
 from typing import Any, Literal, final
 
 from ...budget import TokenUsage
 from ...errors import NotResumableError, RecordError, RunFormatError, SessionFormatError
-from ...interrupts import Lock
+from ...interrupts import Lock, shielded
 from ...prompt.events import CallsUndone, PromptExecuted, PromptRendered, ToolInvoked
 from ...prompt.outline import SectionOutline, outline_data
 from ...prompt.tool import Tool
@@ -102,7 +103,8 @@ class Recorder:
         self._begun: set[str | None] = set()  # calls of the turn that is served
         self._shown = Session()
         self._blobs: dict[str, Content] = {}
-        self._own: set[str] = set()
+        self._own: dict[str, int] = {}  # the rows of calls, by the ids of their events
+        self._tells_resumed = not held.is_new
         self._beside: list[Any] = []
         self.types: frozenset[type[Any]] = frozenset()
         self._find: FindType = type_finder(())
@@ -124,7 +126,7 @@ class Recorder:
 
     # The beginning.
 
-    def open(self, session: Session, tools: Iterable[Tool[Any, Any]]) -> None:
+    def open(self, session: Session, tools: Iterable[Tool[Any, Any]], prompt_name: str = "") -> None:
         """Begin the record of a session, or give the session what is on record; may wait for a disk or a server."""
         self._session = session
         tools = tuple(tools)
@@ -144,6 +146,7 @@ class Recorder:
         if not steps:
             body: dict[str, Any] = {
                 "session_id": session.session_id,
+                "prompt": prompt_name,
                 "tools": fingerprints(tools),
                 "schemas": self._as_blob(offered(tools)),  # the same in most runs of a store
                 "versions": versions(),
@@ -233,7 +236,7 @@ class Recorder:
 
     def events_in(self, step: Step) -> list[Any]:
         """The engine's own events of what a call did inside, such as calls of an agent that it asked."""
-        self._own.add(step.body["event"]["id"])
+        self._own[step.body["event"]["id"]] = step.seq
         return load_logged(step.body.get("inside", ()), self._find)
 
     def was_started(self, call_id: str) -> bool:
@@ -407,9 +410,9 @@ class Recorder:
         """Whether nothing more is written."""
         return self._stopped
 
-    def has_written(self, event_id: str) -> bool:
-        """Whether the call with that event is on record."""
-        return event_id in self._own
+    def step_of(self, event_id: str) -> int | None:
+        """The step of the call with that event; None when it is not on record."""
+        return self._own.get(event_id)
 
     def stop(self) -> None:
         """Write nothing more: the run was interrupted, and what it does until it has ended is not part of it."""
@@ -568,7 +571,9 @@ class Recorder:
             with self.keeping(shown):
                 body = {**body, "attachments": dump_attachments(attachments)}
         body = referring(body, shown)
-        step = Step(seq=self._seq + 1, kind=kind, turn=self._turn, body=self._with_state(body, state), **columns)
+        step = Step(
+            seq=self._seq + 1, kind=kind, turn=self._turn, started=time(), body=self._with_state(body, state), **columns
+        )
         steps = [FileStep(path, step.seq, before, after) for path, before, after in files]
         self._add(NewRows([step], steps, {**self._blobs, **shown} if shown else self._blobs, status), now, large)
 
@@ -592,13 +597,15 @@ class Recorder:
         files = [FileStep(path, seq, before, after) for path, before, after in row.files]
         blobs = {**self._blobs, **row.blobs, **shown} if row.blobs or shown else self._blobs
         self._add(NewRows([step], files, blobs), now, large)
-        self._own.add(event.event_id)
+        self._own[event.event_id] = step.seq
         self._beside = others
 
     def _with_state(self, body: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
         resources = () if self.resources is None else self.resources.take()
         if resources:
             body = {**body, "resources": resources}
+        if self._tells_resumed:
+            body = {**body, "resumed": self.attempt}
         return {**body, "state": state} if state else body
 
     def _inside(self, event: ToolInvoked, rebuilt: Iterable[SliceChange]) -> tuple[list[Any], list[Any]]:
@@ -635,14 +642,16 @@ class Recorder:
                 frames, blobs = self._frames.frames(step.seq, step.body.get("state", {}), now, large)
             if frames:
                 rows = rows._replace(frames=frames, blobs={**rows.blobs, **blobs})
-        self.held.append(rows)
-        if self._frames is not None:
-            self._frames.wrote(rows.frames)
-        self._seq = step.seq
-        self.has_ended = step.kind == "end"
-        self._since = now
-        self._large = large
-        self._blobs = {}
+        with shielded():  # an interrupt between the commit and these notes would have the row written again
+            self.held.append(rows)
+            if self._frames is not None:
+                self._frames.wrote(rows.frames)
+            self._seq = step.seq
+            self._tells_resumed = False
+            self.has_ended = step.kind == "end"
+            self._since = now
+            self._large = large
+            self._blobs = {}
 
 
 @final

@@ -92,7 +92,7 @@ class RunRecord:
                 resumable=self.resumable, not_resumable=not_resumable, keep_files=self.files,
                 resources=resources, history=self.history,
             )  # fmt: skip
-            recorder.open(session, tools)
+            recorder.open(session, tools, prompt_name)
         except BaseException:
             held.release()
             raise

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, cast, final
+from typing import Any, Protocol, cast, final
 
 from ...errors import RecordError
 from ...masking import MASK
 from ...prompt.tool import Tool
 from ...serde.secret_fields import schema_has_secrets, without_secrets_of
-from .reading import RecordedRun
-from .rows import Step
+from .protocol import RunStore
+from .rows import RunInfo, Step
+
+
+class RunToMask(Protocol):
+    """What is needed of a `RecordedRun`."""
+
+    @property
+    def store(self) -> RunStore:
+        """Where it is."""
+        ...
+
+    @property
+    def info(self) -> RunInfo:
+        """As a listing shows it."""
+        ...
+
+    def text(self, kept: Any) -> str:
+        """A text of a step's body."""
+        ...
 
 
 @final
@@ -22,7 +40,7 @@ class SecretArguments:
     are those of the program, for older records, which have no schemas.
     """
 
-    def __init__(self, run: RecordedRun, tools: Iterable[Tool[Any, Any]] = ()) -> None:
+    def __init__(self, run: RunToMask, tools: Iterable[Tool[Any, Any]] = ()) -> None:
         recorded = _recorded_schemas(run)
         self._is_damaged = recorded is None
         schemas = {**(recorded or {}), **{tool.name: tool.schema() for tool in tools}}
@@ -61,7 +79,7 @@ class SecretArguments:
 _ARGUMENTS = frozenset({"arguments", "input"})
 
 
-def _recorded_schemas(run: RecordedRun) -> dict[str, Any] | None:
+def _recorded_schemas(run: RunToMask) -> dict[str, Any] | None:
     """The schemas of the tools' params, by the names of the tools; None when they cannot be read."""
     begin = next(iter(run.store.steps(run.info.run_id, until=1)), None)
     kept = None if begin is None else begin.body.get("schemas")
