@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 import random
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from weakincentives import (
     MainLoop,
     MarkdownSection,
     Prompt,
+    PromptTemplate,
     Session,
     Tool,
     ToolContext,
@@ -40,6 +43,7 @@ from weakincentives.adapters import (
     TextDelta,
     TurnStarted,
     sse,
+    subagent,
 )
 from weakincentives.errors import RollbackError
 from weakincentives.filesystem import FileChanges
@@ -636,3 +640,44 @@ def test_leaving_a_run_on_record_leaves_it_to_be_resumed(tmp_path: Path) -> None
         response, session = rest.execute("tea", run_id="r-1")
         assert response.text == "Done."
         assert [note.text for note in session[Note].all()] == ["tea", "cup"]
+
+
+def test_told_events_are_like_those_that_a_program_makes() -> None:
+    """They are made in another way than by their constructors, and nothing shows it: they cannot be set, either."""
+    task: Any = MarkdownSection[Order](title="Task", template="Look for ${item}.")
+    helper = subagent(
+        name="helper", description="Helps.", prompt=PromptTemplate(ns="n", key="helper", sections=[task]), params=Order
+    )
+    prompt: Any = Prompt(name="desk", sections=[MarkdownSection(title="Task", template="Go.", tools=[helper])])
+    heard: list[Any] = []
+    model = ScriptedAdapter(call("helper", item="tea"), say("Here."), say("Done."))
+    before = time.time()
+    model.evaluate(prompt, Session(), on_event=heard.append, run_context=RunContext(run_id="r-1"))
+    names = [
+        "turn_started",
+        "call_started",
+        "turn_started",
+        "text_delta",
+        "call_finished",
+        "turn_started",
+        "text_delta",
+    ]
+    assert [event.name() for event in heard] == names
+    assert [event.path for event in heard] == [(), (), ("helper",), ("helper",), (), (), ()]
+    assert [event.turn for event in heard] == [1, 1, 1, 1, 1, 2, 2]
+    for event in heard:
+        values = {each.name: getattr(event, each.name) for each in fields(event)}
+        made = type(event)(**values)
+        assert type(event) in {TurnStarted, TextDelta, CallStarted, CallFinished}
+        assert before <= event.at <= time.time()
+        assert (event.run_id, event.step) == ("r-1", None)
+        for same in (made, replace(event), copy.deepcopy(event), pickle.loads(pickle.dumps(event))):
+            assert type(same) is type(event)
+            assert (same, hash(same), repr(same)) == (event, hash(event), repr(event))
+            assert same.to_json() == event.to_json()
+            assert {name: getattr(same, name) for name in values} == values
+        for name in values:
+            with pytest.raises(FrozenInstanceError):
+                setattr(event, name, None)
+            with pytest.raises(FrozenInstanceError):
+                delattr(event, name)

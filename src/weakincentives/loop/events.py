@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from time import time
 from typing import Any, final
 
@@ -29,6 +28,7 @@ from ..runtime.progress import (
     TextDelta,
     TurnStarted,
 )
+from ..runtime.quick_events import placed, unfrozen
 from ..session import Session
 from ..session.savepoints import unowned_recorder
 from .request import OnText, StopReason
@@ -80,7 +80,7 @@ class EvaluationEvents:
     """
 
     __slots__ = (
-        "_broken", "_common", "_is_value", "_listening", "_open", "_recorder", "_run_id", "_session",
+        "_broken", "_common", "_is_value", "_listening", "_log", "_open", "_recorder", "_run_id", "_session",
         "_started", "_telling", "_told",
         "is_hushed", "is_served", "on_event", "streamed", "turn",
     )  # fmt: skip
@@ -114,6 +114,7 @@ class EvaluationEvents:
         self._open: dict[str, None] = {}
         self._told = 0
         self._telling: Any = None
+        self._log: Any = None
         self._listening: object = None
         self.on_event: OnEvent | None = None
         self.streamed: bool = False
@@ -131,6 +132,7 @@ class EvaluationEvents:
         self.on_event = on_event
         if on_event is not None:
             self._telling = RLock()
+            self._log = self._session[ToolInvoked]
 
     def tell(self, kind: Callable[..., ProgressEvent], *values: Any) -> None:
         """Call `on_event`, if there is one; what it raises is logged, the first time as an error."""
@@ -138,13 +140,15 @@ class EvaluationEvents:
             return
         recorder = self._recorder
         step = None if recorder is None else self._told if self._open else recorder.step
-        self._pass(kind(*values, run_id=self._run_id, step=step, turn=self.turn, at=time()))
+        event = unfrozen(kind)(self._run_id, step, self.turn, time(), (), *values)
+        event.__class__ = kind
+        self._pass(event)
 
     def pass_on(self, event: ProgressEvent) -> None:
         """Tell what happened in a sub-agent, as part of this run."""
         if self._recorder is not None:
             step = self._told if self._open else self._recorder.step
-            event = replace(event, run_id=self._run_id, step=step)
+            event = placed(event, self._run_id, step, event.path)
         self._pass(event)
 
     def _pass(self, event: ProgressEvent) -> None:
@@ -217,7 +221,7 @@ class EvaluationEvents:
 
     def _event_of(self, call_id: str) -> ToolInvoked | None:
         """The event of a call of this session, not that of one of an agent inside a call. Mostly it is the last."""
-        own, log = (None, self._session.session_id), self._session[ToolInvoked]
+        own, log = (None, self._common["session_id"]), self._log
         last = log.latest()
         if last is not None and last.call_id == call_id and last.session_id in own:
             return last

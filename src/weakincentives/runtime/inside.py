@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from ..fence import current_owner
@@ -13,6 +12,7 @@ from .contexts import CallContext
 from .locks import CallLock
 from .nesting import event_id_of
 from .progress import OnEvent, ProgressEvent
+from .quick_events import placed
 from .run import Run
 from .transactions import Savepoint
 
@@ -46,7 +46,7 @@ def options_inside(context: ToolContext, name: str) -> dict[str, Any]:
 
 def _inside(name: str, on_event: OnEvent) -> OnEvent:
     def tell(event: ProgressEvent) -> None:
-        on_event(replace(event, path=(name, *event.path)))
+        on_event(placed(event, event.run_id, event.step, (name, *event.path)))
 
     return tell
 
