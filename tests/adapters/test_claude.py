@@ -32,6 +32,7 @@ from weakincentives.adapters import (
 from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter, driver
 from weakincentives.budget import Budget
 from weakincentives.content import Document, Image
+from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.deadlines import Deadline
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
@@ -634,3 +635,50 @@ def test_a_sub_agent_is_undone_with_its_call(driven: str, tmp_path: Path) -> Non
     ]  # fmt: skip
     assert [event.within for event in events] == [events[1].event_id, None, events[3].event_id, None]
     assert events[3].undone_calls == (events[2].event_id,)
+
+
+def test_a_sub_agent_writes_to_watched_files_with_native_tools(tmp_path: Path, root: Path) -> None:
+    """They are those of the agent around it: what it wrote and edited stays with its call, or is undone with it."""
+    task = MarkdownSection[Topic](title="Task", template="Do ${topic}.")
+    template = PromptTemplate[Any](ns="t", key="writer", sections=[task])
+    refused = Status(401, {"type": "api_error", "message": "No."})
+    edited = {"old_string": "one", "new_string": "two"}
+    with LoopbackServer(
+        call("Read", file_path=str(root / "a.txt")).with_id("n1"),
+        call("Edit", file_path=str(root / "a.txt"), **edited).with_id("n2"),
+        say("Edited."),
+        call("Write", file_path=str(root / "b.txt"), content="lost").with_id("n3"),
+        *[refused] * 12,
+    ) as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Read", "Write", "Edit"])
+        asking = subagent(name="ask", description="Ask.", prompt=template, params=Topic, adapter=adapter)
+        vfs = VfsToolsSection(config=VfsConfig(root=root, watch="scan"))
+        section = MarkdownSection(title="Task", template="Do it.", tools=[asking])
+        prompt: Prompt[Any] = Prompt(PromptTemplate(ns="t", key="outer", sections=[section, vfs]))
+        session = Session()
+        model = ScriptedAdapter(call("ask", topic="cats"), call("ask", topic="dogs"), say("Done."))
+        assert model.evaluate(prompt, session).text == "Done."
+    assert [(event.tool_name, event.outcome) for event in session[ToolInvoked].all()] == [
+        ("Read", "succeeded"), ("Edit", "succeeded"), ("ask", "succeeded"), ("Write", "succeeded"), ("ask", "failed"),
+    ]  # fmt: skip
+    assert [item.name for item in root.iterdir()] == ["a.txt"]
+    assert (root / "a.txt").read_text() == "two\n"
+
+
+def test_native_tools_that_write_are_refused_where_files_may_only_be_read(
+    tmp_path: Path, files: HostFilesystem
+) -> None:
+    """The error of a read-only sub-agent says what to leave out."""
+    task = MarkdownSection[Topic](title="Task", template="Do ${topic}.")
+    template = PromptTemplate[Any](ns="t", key="writer", sections=[task])
+    with LoopbackServer() as server:
+        adapter = _adapter(server, tmp_path, native_tools=["Read", "Write"])
+        asking = subagent(
+            name="ask", description="Ask.", prompt=template, params=Topic, adapter=adapter, read_only=True
+        )
+        session, model = Session(), ScriptedAdapter(call("ask", topic="cats"), say("Done."))
+        model.evaluate(_prompt(asking).bind(resources={Filesystem: files}), session)
+    (event,) = session[ToolInvoked].all()
+    assert event.outcome == "crashed"
+    assert event.error is not None
+    assert "(Write) cannot be used on files that may only be read: leave out read_only=True" in event.error.text

@@ -14,7 +14,9 @@ from tests.conftest import needs
 
 from weakincentives import Session
 from weakincentives.adapters.anthropic import AnthropicAdapter
+from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
 from weakincentives.adapters.litellm import LiteLLMAdapter
+from weakincentives.adapters.local import LocalAdapter
 from weakincentives.adapters.openai import OpenAIAdapter
 from weakincentives.errors import PromptEvaluationError
 from weakincentives.loop.adapter import TurnAdapter
@@ -27,7 +29,7 @@ from weakincentives.prompt import (
     ToolContext,
     ToolResult,
 )
-from weakincentives.testing import call, say
+from weakincentives.testing import ScriptedAdapter, call, say
 
 
 @dataclass(frozen=True)
@@ -187,3 +189,36 @@ def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     """When the adapter is built; the error says what it takes."""
     with pytest.raises(ValueError, match=f"{next(iter(options))}= takes"):
         chat("http://127.0.0.1:1/v1", **options)
+
+
+class _OfAProgram(ScriptedAdapter):
+    """A user's own adapter."""
+
+
+_OWN = "A setting of the provider's own goes into extra={%r: ...}."
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "told"),
+    [
+        (OpenAIAdapter, "reasoning_effort", _OWN % "reasoning_effort"),
+        (OpenAIAdapter, "max_turn", "Did you mean max_turns=? " + _OWN % "max_turn"),
+        (AnthropicAdapter, "top_k", "Did you mean top_p=? " + _OWN % "top_k"),
+        (LiteLLMAdapter, "drop_params", _OWN % "drop_params"),
+        (ClaudeAgentSDKAdapter, "permission_mode", _OWN % "permission_mode"),
+        (LocalAdapter, "max_token", "Did you mean max_tokens=?"),
+        (_OfAProgram, "max_turn", "Did you mean max_turns=?"),
+    ],
+)
+def test_an_unknown_setting_is_refused_by_the_adapter_that_was_named(make: Any, name: str, told: str) -> None:
+    """The error names it, the setting and where it belongs, before a provider's package is looked for."""
+    with pytest.raises(TypeError) as caught:
+        make("a-model", **{name: 1})
+    assert str(caught.value) == f"{make.__name__}() does not take {name}=. {told}"
+
+
+def test_an_adapter_without_extra_says_what_it_takes() -> None:
+    """There is nowhere else to look."""
+    options: dict[str, Any] = {"temperature": 1}
+    with pytest.raises(TypeError, match=r"^ScriptedAdapter\(\) does not take temperature=. It takes: .*usage"):
+        ScriptedAdapter(**options)

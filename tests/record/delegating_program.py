@@ -1,6 +1,7 @@
 """The agents that test_subagents runs; as a program, it is ended at a write to the record, and begun again.
 
-`delegating_program.py before|after sync|async`: one line of JSON for each write, with what was told meanwhile.
+`delegating_program.py before|after sync|async fork|shared`: one line of JSON for each write, with what was told
+meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weakincentives.runtime import SqliteRunStore
 from weakincentives.runtime.messages import CallMessage
 from weakincentives.runtime.record import RunInfo
 from weakincentives.runtime.record.rows import NewRows
-from weakincentives.session import append_all
+from weakincentives.session import Replace, Vector, append_all
 
 CLOSED = ToolAnnotations(open_world=False)
 
@@ -41,6 +42,17 @@ class Note:
 @dataclass(frozen=True)
 class Report:
     summary: str
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many calls there were, those that were undone included."""
+
+    calls: int = 0
+
+
+def counted(before: Vector[Counted], _: ToolInvoked) -> Replace[Counted]:
+    return Replace((Counted((before[-1].calls if before else 0) + 1),))
 
 
 Script = Sequence[tuple[str, dict[str, Any]] | str]
@@ -105,6 +117,7 @@ class World:
         self.session = Session(session_id="a session")
         self.session[Note].register(Note, append_all)
         self.session[Report].register(Report, append_all)
+        self.session[Counted].register(ToolInvoked, counted)
         self.fs = HostFilesystem(root)
         note, fail = self.tool("note", self.note, CLOSED), self.tool("fail", self.fail, CLOSED)
         mail = self.tool("mail", self.mail, ToolAnnotations(open_world=True))
@@ -152,6 +165,7 @@ class World:
         return {
             "notes": list(self.session[Note].all()),
             "reports": list(self.session[Report].all()),
+            "counted": self.session[Counted].latest(),
             "files": {path: self.fs.read(path) for path in self.fs.search("txt")},
             "events": [
                 (
@@ -185,22 +199,22 @@ class Ending(SqliteRunStore):  # pyright: ignore[reportGeneralTypeIssues] - fina
             os._exit(9)
 
 
-def run_in(here: Path, at: int, how: str, *, in_loop: bool) -> None:
+def run_in(here: Path, at: int, how: str, session: str, *, in_loop: bool) -> None:
     """Begin the run, or go on with it, and leave what there is to see."""
     (here / "root").mkdir(exist_ok=True)
-    with Ending(here / "runs.db", at, how) as store, World(here / "root") as world:
+    with Ending(here / "runs.db", at, how) as store, World(here / "root", session) as world:
         text = world.run(store, "r", Model(SCRIPTS), in_loop=in_loop).text
         (here / "seen.txt").write_text(json.dumps([text, world.seen()], default=repr))
         (here / "problems.txt").write_text(json.dumps(store.verify()))
 
 
-def in_a_process(here: Path, at: int, how: str, *, in_loop: bool) -> int:
+def in_a_process(here: Path, at: int, how: str, session: str, *, in_loop: bool) -> int:
     """The exit code of a process that does this."""
     child = os.fork()
     if child == 0:
         code = 3
         try:
-            run_in(here, at, how, in_loop=in_loop)
+            run_in(here, at, how, session, in_loop=in_loop)
             code = 0
         finally:
             os._exit(code)
@@ -208,11 +222,11 @@ def in_a_process(here: Path, at: int, how: str, *, in_loop: bool) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def main(how: str, mode: str) -> None:
+def main(how: str, mode: str, session: str) -> None:
     """End at the first write, the second and so on, until the run comes to its end before that."""
     warm = Path("warm")
     warm.mkdir()
-    run_in(warm, 0, how, in_loop=False)  # imports what is imported late: otherwise every process would
+    run_in(warm, 0, how, session, in_loop=False)  # imports what is imported late: otherwise every process would
     gc.freeze()
     at, code = 0, 9
     while code == 9:
@@ -221,12 +235,12 @@ def main(how: str, mode: str) -> None:
         here.mkdir()
         told_to.append(here / "told.txt")
         told_to[-1].touch()
-        code = in_a_process(here, at, how, in_loop=mode == "async")
+        code = in_a_process(here, at, how, session, in_loop=mode == "async")
         told = len(told_to[-1].read_text().splitlines())
         with SqliteRunStore(here / "runs.db") as store:
             interrupted = [info.run_id for info in store.interrupted()]
             turns = sum(step.kind == "turn" for info in store.infos() for step in store.steps(info.run_id))
-        again = 0 if code == 0 else in_a_process(here, 0, how, in_loop=mode == "async")
+        again = 0 if code == 0 else in_a_process(here, 0, how, session, in_loop=mode == "async")
         lines = told_to[-1].read_text().splitlines()
         print(json.dumps([at, code, again, turns, lines[:told], lines[told:], interrupted]), flush=True)  # noqa: T201 - read by the test
 

@@ -270,6 +270,16 @@ def behind_views(fs: object) -> object:
     return fs
 
 
+def at_same_paths(fs: object) -> tuple[object, bool]:
+    """The filesystem behind those views that do not translate paths, and whether all of them let one write to it."""
+    writable = True
+    own = WrapperFilesystem._inner  # pyright: ignore[reportPrivateUsage]
+    while isinstance(fs, WrapperFilesystem) and type(fs)._inner is own:  # pyright: ignore[reportPrivateUsage]
+        writable = writable and not isinstance(fs, ReadOnlyFilesystem)
+        fs = fs._fs  # pyright: ignore[reportPrivateUsage]
+    return fs, writable
+
+
 def _recordable(fs: Any) -> RecordableFilesystem:
     return fs
 

@@ -25,7 +25,7 @@ from .background import refuse_in_event_loop
 from .evaluation import Evaluation
 from .request import ModelRequest, ModelTurn, Throttle
 from .response import PromptResponse, by_call, check_open
-from .settings import AdapterSettings
+from .settings import AdapterSettings, check_setting_names
 from .stream import Begin, EventStream, StreamedRun, SyncEventStream, tell_both
 
 OutputT = TypeVar("OutputT")
@@ -54,6 +54,7 @@ class Adapter(ABC):
     """
 
     def __init__(self, **options: Unpack[AdapterKeywords]) -> None:
+        check_setting_names(type(self), options)
         self.settings: AdapterSettings = AdapterSettings(**options)
 
     @property

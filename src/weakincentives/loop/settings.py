@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..clock import checked_seconds
 from .request import DEFAULT_SECONDS, MAX_ANSWER_BYTES, Throttle
@@ -44,4 +46,24 @@ class AdapterSettings:
         object.__setattr__(self, "request_timeout", checked_seconds("request_timeout", self.request_timeout))
 
 
-__all__ = ["AdapterSettings"]
+def check_setting_names(adapter: type[Any], names: Iterable[str]) -> None:
+    """TypeError for a setting that the adapter does not take: it names the adapter as the user wrote it."""
+    unknown = [name for name in names if name not in AdapterSettings.__dataclass_fields__]
+    if not unknown:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415 - for errors only
+    from inspect import signature  # noqa: PLC0415
+
+    inits = [cls.__dict__["__init__"] for cls in adapter.__mro__ if "__init__" in cls.__dict__ and cls is not object]
+    taken = {name for init in inits for name, one in signature(init).parameters.items() if one.kind is one.KEYWORD_ONLY}
+    taken |= AdapterSettings.__dataclass_fields__.keys()
+    name = unknown[0]
+    hints = [f"Did you mean {close}=?" for close in get_close_matches(name, sorted(taken), n=1)]
+    if "extra" in taken:
+        hints.append(f"A setting of the provider's own goes into extra={{{name!r}: ...}}.")
+    elif not hints:
+        hints.append(f"It takes: {', '.join(sorted(taken))}.")
+    raise TypeError(f"{adapter.__name__}() does not take {name}=. {' '.join(hints)}")
+
+
+__all__ = ["AdapterSettings", "check_setting_names"]

@@ -186,7 +186,7 @@ class _SubAgent:
             options["run_context"] = replace(context.run_context, span_id=uuid4().hex[:16])
         run = run_of(context)
         recorder = None if run is None else run.recorder
-        if recorder is not None and context.call_id and not self.is_shared and isinstance(adapter, TurnAdapter):
+        if recorder is not None and context.call_id and isinstance(adapter, TurnAdapter):
             options["record"] = recorder.run_inside(context.call_id, self.name)
         return cast("RunKeywords", options)
 

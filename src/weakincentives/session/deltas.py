@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import SessionError, SessionFormatError
+from ..fence import current_owner
 from ..persistent_map import changed_entries, with_entry, without_entry
 from .encoding import PLAIN_TYPES, class_of, decode, encode, encode_all, present_name, type_name
 from .events import SlicePolicy, own_policy
@@ -169,20 +170,44 @@ def show(session: Session, content: Session, *, skip: Collection[type[Any]] = ()
     """Make a session hold what another one holds, slices in `skip` aside, and give that moment.
 
     No reducer runs and no subscriber is called. Registrations stay the session's own, and so does what slices hold
-    that were never written to. Raises `SessionError` while a call is open on the session.
+    that were never written to. Inside a call on the session it is a write of that call, undone with it, but for slices
+    that only events in `skip` change. `SessionError` for code outside of the calls that are open on it.
     """
-    core, other = session._core, content._core
+    if session._guard is None:
+        return _show(session, content._core, skip)
+    with session._guard:
+        return _show(session, content._core, skip)
+
+
+def _show(session: Session, other: SessionState, skip: Collection[type[Any]]) -> Snapshot:
+    core = session._core
     with core.lock:
-        if core.calls:
+        owner = current_owner()
+        if core.calls and not (owner is not None and any(map(owner.inside, core.calls))):
             raise SessionError("A session cannot take over recorded content while a call is open on it.")
         for cls, policy in other.policies.items():
             if policy is SlicePolicy.LOG and core.policy(cls) is not policy:
                 core.declare(cls, policy)
         kept = {cls: items for cls, items in core.logs.items() if cls in skip}
         logs = {**{cls: items for cls, items in other.logs.items() if cls not in skip}, **kept}
-        core.state, core.notes = dict(other.state), other.notes
+        if core.calls:  # what is equal was not changed by the call: both go on with the same items
+            other.state = {cls: _same(core.state.get(cls), items) for cls, items in other.state.items()}
+        core.replace_all(dict(other.state), other.notes, _reduced_from(core, skip))
         core.logged = LogBuffer(logs, [], core.logged.epoch + 1)
         return session.snapshot()
+
+
+def _same(own: Vector[Any] | None, items: Vector[Any]) -> Vector[Any]:
+    return items if own is None or own != items else own
+
+
+def _reduced_from(core: SessionState, events: Collection[type[Any]]) -> set[type[Any]]:
+    """The slices that are made of these events and no others."""
+    own: set[type[Any]] = set()
+    others: set[type[Any]] = set()
+    for event_type, steps in core.reducers.items():
+        (own if event_type in events else others).update(step.slice_type for step in steps)
+    return own - others
 
 
 def adopt_id(session: Session, session_id: str) -> None:

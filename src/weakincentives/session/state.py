@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from threading import get_ident
 from typing import Any, final
@@ -142,7 +142,7 @@ class SessionState(Contents):
             if snapshot.initial is not self.initial or snapshot.policies is not self.policies:
                 state = self._as_shown_in(snapshot, state)
             if self.calls or self.policies:
-                self._replace_all(state, snapshot.notes)
+                self.replace_all(state, snapshot.notes)
             else:
                 self.state, self.notes = state, snapshot.notes
 
@@ -177,9 +177,32 @@ class SessionState(Contents):
         """Give the STATE slices their initial content; `logs` empties the others too."""
         self.refuse_impure_writes()
         with self.lock:
-            self._replace_all(NO_SLICES, NO_NOTES)
+            self.replace_all(NO_SLICES, NO_NOTES)
             if logs:
                 self.logged = LogBuffer(NO_SLICES, [], self.logged.epoch + 1)
+
+    def replace_all(self, state: Slices, notes: Notes, unowned: Collection[type[Any]] = ()) -> None:
+        """Give every slice and note the content it has there; slices that have become LOGs stay as they are.
+
+        Needs the lock. No call owns the writes to the slices in `unowned`.
+        """
+        for slice_type, policy in self.policies.items():
+            if policy is SlicePolicy.LOG and slice_type in state:
+                state = without_entry(state, slice_type)
+        if self.calls:
+            # A key that has the same content before and after is noted if it was written to: undoing that write
+            # must not restore what was replaced here.
+            touched = dict.fromkeys((write.space, write.key) for write in self.writes)
+            noted: list[tuple[int, Any, Transform, None]] = []
+            for space, before, after in ((STATE, self.state, state), (NOTES, self.notes, notes)):
+                for key in dict.fromkeys((*before, *after, *(key for place, key in touched if place == space))):
+                    value = after.get(key)
+                    is_kept = space == STATE and self.policy(key) is SlicePolicy.LOG
+                    if not is_kept and (value is not before.get(key) or (space, key) in touched):
+                        noted.append((space, key, constant(value), None))
+            self.note_writes([write for write in noted if write[1] not in unowned], False)
+            self.note_writes([write for write in noted if write[1] in unowned], True)
+        self.state, self.notes = state, notes
 
     def changes(self, since: Snapshot, *, logs: bool) -> tuple[SliceChange, ...]:
         """The slices that show something else than in a snapshot because of what was written or undone since."""
@@ -254,25 +277,6 @@ class SessionState(Contents):
                 self.subscribed.clear()
 
     # Inside.
-
-    def _replace_all(self, state: Slices, notes: Notes) -> None:
-        """Give every slice and note the content it has there; slices that have become LOGs stay as they are."""
-        for slice_type, policy in self.policies.items():
-            if policy is SlicePolicy.LOG and slice_type in state:
-                state = without_entry(state, slice_type)
-        if self.calls:
-            # A key that has the same content before and after is noted if it was written to: undoing that write
-            # must not restore what was replaced here.
-            touched = {(write.space, write.key) for write in self.writes}
-            noted: list[tuple[int, Any, Transform, None]] = []
-            for space, before, after in ((STATE, self.state, state), (NOTES, self.notes, notes)):
-                for key in {*before, *after, *(key for place, key in touched if place == space)}:
-                    value = after.get(key)
-                    is_kept = space == STATE and self.policy(key) is SlicePolicy.LOG
-                    if not is_kept and (value is not before.get(key) or (space, key) in touched):
-                        noted.append((space, key, constant(value), None))
-            self.note_writes(noted, False)
-        self.state, self.notes = state, notes
 
     def _content_of(self, snapshot: Snapshot) -> Slices:
         if snapshot.home is not self:

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from ...filesystem import Filesystem, HostFilesystem
 from ...filesystem.reserved import reserved
+from ...filesystem.views import at_same_paths
 from ...prompt.prompt import Prompt
 from ...results import ToolResult
 from ...runtime.call import ToolCall, ToolReply
@@ -59,12 +60,19 @@ def check_native_tools(names: Iterable[str]) -> None:
 
 def working_directory(names: Iterable[str], prompt: Prompt[Any], otherwise: str | None) -> str | None:
     """The root of the prompt's files, else the other one. ValueError when tools may write and nothing watches them."""
-    files: Any = prompt.resources.get(Filesystem, None) if Filesystem in prompt.resources else None
-    changes_files = any(name not in READING for name in names)
-    if changes_files and not (isinstance(files, HostFilesystem) and files.watches):
+    bound: Any = prompt.resources.get(Filesystem, None) if Filesystem in prompt.resources else None
+    files, writable = at_same_paths(bound)  # inside a call, as a sub-agent's, it is a view of that call
+    writing = [name for name in names if name not in READING]
+    if writing and not writable:
+        raise ValueError(
+            f"Native tools that write ({', '.join(writing)}) cannot be used on files that may only be read: leave out "
+            "read_only=True, of subagent() for a sub-agent, or name only native_tools= that read."
+        )
+    if writing and not (isinstance(files, HostFilesystem) and files.watches):
         raise ValueError(
             "Native tools change files behind WINK's back, so the prompt must watch them: "
-            'bind(resources={Filesystem: HostFilesystem(root, watch="scan")}), or name only native_tools= that read.'
+            'bind(resources={Filesystem: HostFilesystem(root, watch="scan")}), or name only native_tools= that read. '
+            "A sub-agent uses the files of the agent around it, so bind them there."
         )
     return str(files.root) if isinstance(files, HostFilesystem) else otherwise
 
