@@ -29,8 +29,7 @@ from weakincentives.adapters import (
     history_of,
     subagent,
 )
-from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter
-from weakincentives.adapters.claude_agent_sdk import driver as conversation
+from weakincentives.adapters.claude_agent_sdk import ClaudeAgentSDKAdapter, driver
 from weakincentives.budget import Budget
 from weakincentives.content import Document, Image
 from weakincentives.deadlines import Deadline
@@ -76,15 +75,18 @@ def _keep(params: Note, *, context: ToolContext) -> ToolResult[str]:
 KEEP = Tool[Note, str](name="keep", description="Keep a note.", handler=_keep)
 
 
-@pytest.fixture(autouse=True)
-def _claude(request: pytest.FixtureRequest) -> None:
-    if request.node.name == "test_a_missing_sdk_names_the_command":
-        return
+def _need_claude() -> None:
     needs(
         "claude-cli",
         present=find_spec("claude_agent_sdk") is not None and find_spec("mcp") is not None,
         install="pip install 'weakincentives[claude-agent-sdk]'",
     )
+
+
+@pytest.fixture(autouse=True)
+def _claude(request: pytest.FixtureRequest) -> None:
+    if request.node.name != "test_a_missing_sdk_names_the_command":
+        _need_claude()
 
 
 @pytest.fixture
@@ -131,20 +133,46 @@ def _all_answered(history: Any) -> None:
     assert sorted(calls) == sorted(answers)
 
 
-def test_calls_go_through_the_engine(tmp_path: Path) -> None:
-    """A kept, a failed and a crashed call: each recorded once and answered once, only the crash marked as an error."""
+@dataclass(frozen=True)
+class Conversation:
+    """An evaluation, what was seen of it, and what the model was sent."""
+
+    response: PromptResponse[Any]
+    session: Session
+    seen: list[Any]
+    sent: dict[str, Any]
+    told: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def conversation(tmp_path_factory: pytest.TempPathFactory) -> Conversation:
+    """One start of Claude Code for all tests that only look; `evaluate` is called where an event loop is busy."""
+    _need_claude()
     session = Session()
-    with LoopbackServer(
-        call(WINK + "keep", text="good").with_id("c1"),
+    seen: list[Any] = []
+    turns = (
+        [say("Let me see."), call(WINK + "keep", text="good").with_id("c1")],
         [call(WINK + "keep", text="bad").with_id("c2"), call(WINK + "keep", text="boom").with_id("c3")],
-        say("Done."),
-    ) as server:
-        response: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(_prompt(KEEP), session)
-        told = _results(server)
-    assert response.text == "Done."
-    assert response.turns == 3
-    assert response.usage.input == 30
-    assert _outcomes(session) == [("c1", "keep", "succeeded"), ("c2", "keep", "failed"), ("c3", "keep", "crashed")]
+        call("Nonsense", a=1).with_id("c4"),
+        say("My name is Ada."),
+    )
+
+    async def main(adapter: ClaudeAgentSDKAdapter) -> PromptResponse[Any]:
+        return adapter.evaluate(_prompt(KEEP, text="Say hi."), session, on_event=seen.append)
+
+    with LoopbackServer(*turns) as server:
+        adapter = _adapter(server, tmp_path_factory.mktemp("claude"), system="Be brief.")
+        response = asyncio.run(main(adapter))
+        return Conversation(response, session, seen, server.received[0].body, _results(server))
+
+
+def test_calls_go_through_the_engine(conversation: Conversation) -> None:
+    """A kept, a failed and a crashed call: each recorded once and answered once, only the crash marked as an error."""
+    response, session, told = conversation.response, conversation.session, conversation.told
+    assert response.text == "My name is Ada."
+    assert response.turns == 4
+    assert response.usage.input == 40
+    assert _outcomes(session)[:3] == [("c1", "keep", "succeeded"), ("c2", "keep", "failed"), ("c3", "keep", "crashed")]
     assert session[Note].all() == (Note("good"),)
     assert told["c1"]["content"][0]["text"].rstrip() == "Kept.\nGOOD"
     assert not told["c1"].get("is_error")
@@ -182,11 +210,9 @@ def test_images_and_files_are_shown(tmp_path: Path) -> None:
     assert answers == [(screen, scan)]
 
 
-def test_what_the_model_is_told_of_our_tools(tmp_path: Path) -> None:
+def test_what_the_model_is_told_of_our_tools(conversation: Conversation) -> None:
     """Name, description, schema of our tools, the rendered prompt, and none of the native tools unless asked for."""
-    with LoopbackServer(say("Hi.")) as server:
-        _adapter(server, tmp_path, system="Be brief.").evaluate(_prompt(KEEP, text="Say hi."), Session())
-        body = server.received[0].body
+    body = conversation.sent
     tools = {tool["name"]: tool for tool in body["tools"]}
     assert tools.keys() == {WINK + "keep", WINK + "read_tool_result"}
     assert tools[WINK + "keep"]["description"] == "Keep a note."
@@ -195,26 +221,61 @@ def test_what_the_model_is_told_of_our_tools(tmp_path: Path) -> None:
     assert "Be brief." in str(body["system"])
 
 
+def test_a_call_of_nothing_is_recorded_too(conversation: Conversation) -> None:
+    """A tool that is not there is answered by Claude Code itself; the log has the call all the same."""
+    last = [(event.call_id, event.tool_name, event.success) for event in conversation.session[ToolInvoked].all()][3:]
+    assert last == [("c4", "Nonsense", False)]
+    _all_answered(conversation.response.history)
+
+
+def test_progress_is_told(conversation: Conversation) -> None:
+    """Text as it comes, calls as they start and end."""
+    seen = conversation.seen
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "Let me see.My name is Ada."
+    assert [event.call_id for event in seen if isinstance(event, CallStarted)] == ["c1", "c2", "c3", "c4"]
+    assert [(event.call_id, event.outcome, event.kept) for event in seen if isinstance(event, CallFinished)] == [
+        ("c1", "succeeded", True),
+        ("c2", "failed", False),
+        ("c3", "crashed", False),
+        ("c4", "unknown_tool", False),
+    ]
+
+
+def test_an_earlier_conversation_is_told_as_text(tmp_path: Path, conversation: Conversation) -> None:
+    """`history=` reaches the model, and the new history holds both."""
+    first = conversation.response.history
+    with LoopbackServer(say("Ada, as I said.")) as server:
+        prompt = _prompt(text="Who again?")
+        second: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(prompt, Session(), history=first)
+        said = str(server.received[0].body["messages"])
+    assert "My name is Ada." in said
+    assert "Who again?" in said
+    assert len(second.history.messages) == len(first.messages) + 2
+
+
 def test_native_tools_are_calls_like_ours(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
-    """A native write stays; a native command that fails half-way is undone, and the model is told so."""
+    """Reads of one turn succeed; a native write stays; a command that fails half-way is undone, as the model reads."""
     session = Session()
     target = root / "b.txt"
     with LoopbackServer(
+        [call("Read", file_path=str(root / "a.txt")).with_id("r1"), call("Glob", pattern="*.txt").with_id("r2")],
         call("Write", file_path=str(target), content="two\n").with_id("n1"),
         call("Bash", command="echo three > c.txt; rm a.txt; exit 3", description="Break").with_id("n2"),
         call("Bash", command="echo four > d.txt", description="Make").with_id("n3"),
         say("Done."),
     ) as server:
-        adapter = _adapter(server, tmp_path, native_tools=["Write", "Bash"])
+        adapter = _adapter(server, tmp_path, native_tools=["Write", "Bash", "Read", "Glob"])
         prompt = _prompt().bind(resources={Filesystem: files})
         response: PromptResponse[Any] = adapter.evaluate(prompt, session)
         told = _results(server)
         everything = str([received.body["messages"] for received in server.received])
-    assert _outcomes(session) == [("n1", "Write", "succeeded"), ("n2", "Bash", "failed"), ("n3", "Bash", "succeeded")]
+    outcomes = _outcomes(session)
+    assert sorted(outcomes[:2]) == [("r1", "Read", "succeeded"), ("r2", "Glob", "succeeded")]  # they overlap
+    assert outcomes[2:] == [("n1", "Write", "succeeded"), ("n2", "Bash", "failed"), ("n3", "Bash", "succeeded")]
     assert sorted(item.name for item in root.iterdir()) == ["a.txt", "b.txt", "d.txt"]
     assert (root / "a.txt").read_text() == "one\n"
     assert target.read_text() == "two\n"
-    written, broken, _ = session[ToolInvoked].all()
+    written, broken, _ = session[ToolInvoked].all()[2:]
     assert written.changes.files is not None
     assert written.changes.files.added == ("b.txt",)
     assert broken.changes.files is not None
@@ -269,18 +330,6 @@ def test_a_failing_subscriber_undoes_a_native_tool(tmp_path: Path, root: Path, f
     assert _outcomes(session) == [("n1", "Write", "undone")]
     assert not (root / "b.txt").exists()
     assert "could not be delivered" in everything
-
-
-def test_reading_tools_overlap_with_nothing_to_undo(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
-    """Two native reads in one turn both succeed."""
-    session = Session()
-    with LoopbackServer(
-        [call("Read", file_path=str(root / "a.txt")).with_id("n1"), call("Glob", pattern="*.txt").with_id("n2")],
-        say("Read."),
-    ) as server:
-        adapter = _adapter(server, tmp_path, native_tools=["Read", "Glob"])
-        adapter.evaluate(_prompt().bind(resources={Filesystem: files}), session)
-    assert sorted(_outcomes(session)) == [("n1", "Read", "succeeded"), ("n2", "Glob", "succeeded")]
 
 
 def test_the_deadline_ends_a_native_tool_and_undoes_it(tmp_path: Path, root: Path, files: HostFilesystem) -> None:
@@ -360,17 +409,6 @@ def test_cancelling_undoes_our_call_under_way(tmp_path: Path) -> None:
     _all_answered(history)
 
 
-def test_a_call_of_nothing_is_recorded_too(tmp_path: Path) -> None:
-    """A tool that is not there is answered by Claude Code itself; the log has the call all the same."""
-    session = Session()
-    with LoopbackServer(call("Nonsense", a=1).with_id("c1"), say("Sorry.")) as server:
-        response: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(_prompt(KEEP), session)
-    assert [(event.call_id, event.tool_name, event.success) for event in session[ToolInvoked].all()] == [
-        ("c1", "Nonsense", False)
-    ]
-    _all_answered(response.history)
-
-
 def test_a_typed_answer_is_asked_for_again(tmp_path: Path) -> None:
     """An answer that is not of the type goes back with what is wrong; the second is taken."""
     template = PromptTemplate[Verdict](ns="t", key="v", sections=[MarkdownSection(title="Task", template="Fine?")])
@@ -398,7 +436,7 @@ def _claude_at(url: str, tmp_path: Path, **options: Any) -> ClaudeAgentSDKAdapte
 
 def test_a_request_has_a_time_until_its_answer_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`request_timeout` reaches Claude Code, which gives up on a server that does not begin to answer."""
-    monkeypatch.setattr(conversation, "_MARGIN", 60.0)  # on a busy machine it may ask late
+    monkeypatch.setattr(driver, "_MARGIN", 60.0)  # on a busy machine it may ask late
     with HostileServer(slow_headers) as server:
         adapter, deadline = _claude_at(server.url, tmp_path, request_timeout=3), Deadline.after(timedelta(seconds=120))
         with pytest.raises(PromptEvaluationError, match="timed out") as caught:
@@ -418,7 +456,7 @@ def test_an_answer_that_never_ends_is_ended(tmp_path: Path) -> None:
 
 def test_time_that_calls_take_is_not_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool may take longer than an answer; afterwards the time begins anew."""
-    monkeypatch.setattr(conversation, "_MARGIN", 0.0)
+    monkeypatch.setattr(driver, "_MARGIN", 0.0)
 
     def wait(params: Note) -> ToolResult[str]:
         time.sleep(1.5 * float(params.text))
@@ -513,33 +551,6 @@ def test_sections_are_opened(tmp_path: Path) -> None:
     assert session[Note].all() == (Note("later"),)
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
-    """Text as it comes, calls as they start and end."""
-    seen: list[Any] = []
-    with LoopbackServer(
-        [say("Let me see."), call(WINK + "keep", text="good").with_id("c1")], say("All done, truly.")
-    ) as server:
-        _adapter(server, tmp_path).evaluate(_prompt(KEEP), Session(), on_event=seen.append)
-    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "Let me see.All done, truly."
-    assert [event.call_id for event in seen if isinstance(event, CallStarted)] == ["c1"]
-    assert [(event.call_id, event.outcome, event.kept) for event in seen if isinstance(event, CallFinished)] == [
-        ("c1", "succeeded", True)
-    ]
-
-
-def test_an_earlier_conversation_is_told_as_text(tmp_path: Path) -> None:
-    """`history=` reaches the model, and the new history holds both."""
-    with LoopbackServer(say("My name is Ada.")) as server:
-        first: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(_prompt(text="Who are you?"), Session())
-    with LoopbackServer(say("Ada, as I said.")) as server:
-        prompt = _prompt(text="Who again?")
-        second: PromptResponse[Any] = _adapter(server, tmp_path).evaluate(prompt, Session(), history=first.history)
-        said = str(server.received[0].body["messages"])
-    assert "My name is Ada." in said
-    assert "Who again?" in said
-    assert len(second.history.messages) == 4
-
-
 def test_a_call_that_was_left_open_is_told_as_it_is(tmp_path: Path) -> None:
     """Of a call that a history left open the model reads what the log knows of it, or that the outcome is unknown."""
     session = Session()
@@ -553,16 +564,6 @@ def test_a_call_that_was_left_open_is_told_as_it_is(tmp_path: Path) -> None:
     assert said.count("is unknown: the conversation was interrupted") == 1
     _all_answered(response.history)
     assert [event.outcome for event in session[ToolInvoked].all()] == ["succeeded", "unknown"]
-
-
-def test_an_evaluation_inside_a_running_event_loop(tmp_path: Path) -> None:
-    """`evaluate` also works where an event loop is busy."""
-
-    async def main() -> str:
-        with LoopbackServer(say("Hi.")) as server:
-            return _adapter(server, tmp_path).evaluate(_prompt(), Session()).text
-
-    assert asyncio.run(main()) == "Hi."
 
 
 def test_native_tools_that_write_need_watched_files(tmp_path: Path, root: Path) -> None:

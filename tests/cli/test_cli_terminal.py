@@ -77,11 +77,47 @@ SCRIPT = [
 """
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Path:
-    path = tmp_path / "agent.py"
-    path.write_text(AGENT.format(text=ascii(ALL)))
-    return path
+HOW = [["--plain"], ["--json"], ["--plain", "--verbose"]]
+COMMANDS = [["tools"], ["tools", "--json"], ["check"], ["run", "--dry-run"]]
+ENCODINGS = ["utf-8:strict", "ascii:strict", "latin-1:strict"]
+
+EACH = """
+import gc, json, os, sys
+import weakincentives.runtime, weakincentives.testing
+from weakincentives.cli import main, rich_trace
+from weakincentives.cli.commands import check, run, tools
+gc.freeze()
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        for descriptor in (1, 2):
+            os.dup2(os.open(f"{number}.{descriptor}", os.O_WRONLY | os.O_CREAT), descriptor)
+        sys.argv[1:] = arguments
+        sys.exit(main())
+    with open(f"{number}.code", "w") as file:
+        file.write(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+"""
+"""Runs each of these commands in a process of its own, which need not import everything."""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[int, bytes, bytes]]:
+    """What `wink` says of the agent, by the encoding of its streams and the words after the name of the agent."""
+    folder = tmp_path_factory.mktemp("terminal")
+    (folder / "agent.py").write_text(AGENT.format(text=ascii(ALL)))
+    agent = f"{folder / 'agent.py'}:AGENT"
+    asked = [["run", "--model", "scripted", *how] for how in HOW] + COMMANDS
+    said: dict[tuple[str, ...], tuple[int, bytes, bytes]] = {}
+    for encoding in ENCODINGS:
+        commands = json.dumps([[one[0], agent, *one[1:]] for one in asked])
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        subprocess.run([sys.executable, "-c", EACH, commands], cwd=folder, env=environment, check=True)
+        for number, one in enumerate(asked):
+            out, err = ((folder / f"{number}.{descriptor}").read_bytes() for descriptor in (1, 2))
+            said[encoding, *one] = int((folder / f"{number}.code").read_text()), out, err
+            for name in ("1", "2", "code"):
+                (folder / f"{number}.{name}").unlink()
+    return said
 
 
 def hidden(text: str) -> list[str]:
@@ -97,23 +133,18 @@ def wink(*arguments: str, encoding: str = "utf-8:strict") -> tuple[int, str]:
 
 
 WINK = [sys.executable, "-c", "import sys; from weakincentives.cli import main; sys.exit(main())"]
-ENCODINGS = ["utf-8:strict", "ascii:strict", "latin-1:strict"]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("how", [["--plain"], ["--json"], ["--plain", "--verbose"]])
-def test_a_run_shows_marks_and_never_fails(agent: Path, how: list[str], encoding: str) -> None:
+@pytest.mark.parametrize("how", HOW)
+def test_a_run_shows_marks_and_never_fails(shown: Any, how: list[str], encoding: str) -> None:
     """Traces, logs and errors of a run show marks and masks; the answer, when it is piped, is only masked."""
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run(
-        [*WINK, "run", f"{agent}:AGENT", "--model", "scripted", *how],
-        capture_output=True, env=environment, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0
-    trace = done.stderr.decode(encoding.partition(":")[0])
+    code, out, err = shown[encoding, "run", "--model", "scripted", *how]
+    assert code == 0
+    trace = err.decode(encoding.partition(":")[0])
     assert not hidden(trace)
     assert "\\u001b]52;c;" in trace
-    for text in (trace, done.stdout.decode("utf-8", "replace")):
+    for text in (trace, out.decode("utf-8", "replace")):
         assert "hunter2" not in text
         assert "s3cr3tVALUE42xyz" not in text
     if "--json" in how:
@@ -121,11 +152,13 @@ def test_a_run_shows_marks_and_never_fails(agent: Path, how: list[str], encoding
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("command", [["tools"], ["tools", "--json"], ["check"], ["run", "--dry-run"]])
-def test_every_command_shows_marks(agent: Path, command: list[str], encoding: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shows_marks(shown: Any, command: list[str], encoding: str) -> None:
     """Commands that look at an agent show marks for what is in its texts."""
-    code, text = wink(command[0], f"{agent}:AGENT", *command[1:], encoding=encoding)
+    code, out, err = shown[encoding, *command]
+    text = out.decode() + err.decode()
     assert code == 0, text
+    assert text
     assert not hidden(text)
 
 

@@ -253,12 +253,12 @@ class TestResults:
         assert str(PHOTO) in text
         assert "iVBOR" not in text
 
-    def test_a_thousand_turns_hold_one_image_once(self) -> None:
+    def test_many_turns_hold_one_image_once(self) -> None:
         """Events and history refer to the image of the handler; they copy nothing."""
-        turns = [call("look", url=kind) for kind in ("image", "list") for _ in range(3)]
+        turns = [call("look", url=kind) for kind in ("image", "list") for _ in range(100)]
         tool = Tool[Url, Any](name="look", description="Look.", handler=look, max_repeats=None)
         session = Session()
-        response = ScriptedAdapter(*turns, say("Done.")).evaluate(made_prompt(tool), session)
+        response = ScriptedAdapter(*turns, say("Done."), max_turns=300).evaluate(made_prompt(tool), session)
         answers = [message for message in response.history.messages if isinstance(message, AnswerMessage)]
         assert all(answer.attachments[0] is PHOTO for answer in answers)
         assert session[ToolInvoked].all()[0].result.value is PHOTO  # pyright: ignore[reportOptionalMemberAccess]

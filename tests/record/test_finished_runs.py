@@ -16,7 +16,7 @@ from weakincentives.budget import BudgetTracker, TokenUsage
 from weakincentives.contrib.tools import VfsConfig, VfsToolsSection
 from weakincentives.errors import NotResumableError, PromptEvaluationError, RunBusyError
 from weakincentives.prompt import IdempotencyConfig, MarkdownSection, Prompt, Tool, ToolResult
-from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.runtime import MainLoopConfig, RunContext, SqliteRunStore
 from weakincentives.runtime.record import NewRows, NewRun, RunInfo
 from weakincentives.runtime.record.runs import request_text
 from weakincentives.testing import FakeClock, ScriptedAdapter, call, say
@@ -67,6 +67,23 @@ def finished(store: SqliteRunStore) -> Path:
     used = [say("Done.", usage=TokenUsage(1000, 1000))]
     desk(store, call("pay", amount=5), *writes, *used).execute("go", run_id="r")
     return store.path.parent / "root" / "a.txt"
+
+
+def test_events_and_logs_name_the_run_as_its_record_does(store: SqliteRunStore) -> None:
+    """Its id is the one in `RunContext`, in every attempt, unless the caller gives ids of its own."""
+    _, session = desk(store, call("pay", amount=5), say("Done.")).execute("go", run_id="r")
+    (event,) = session[ToolInvoked].all()
+    assert event.run_context is not None
+    assert event.run_context.run_id == "r"
+    response, session = desk(store, call("pay", amount=5), say("Done.")).execute("go")
+    (event,) = session[ToolInvoked].all()
+    assert event.run_context is not None
+    assert event.run_context.run_id == response.run_id
+    own = RunContext(run_id="mine")
+    _, session = desk(store, call("pay", amount=5), say("Done.")).execute("go", run_id="r2", run_context=own)
+    (event,) = session[ToolInvoked].all()
+    assert event.run_context is not None
+    assert event.run_context.run_id == "mine"
 
 
 @pytest.mark.parametrize("found", ["by hand", "one", None])

@@ -218,7 +218,7 @@ class AnthropicAdapter(SdkAdapter):
             those of every adapter: `max_turns`, `throttle`, ...
     """
 
-    accepts = Accepts(IMAGE_TYPES | {PDF_TYPE}, max_image=3_900_000, max_total=20 * 1024 * 1024, max_count=100)
+    accepts: Accepts = Accepts(IMAGE_TYPES | {PDF_TYPE}, max_image=3_900_000, max_total=20 * 1024 * 1024, max_count=100)
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ class LiteLLMAdapter(SdkAdapter):
             those of every adapter: `max_turns`, `throttle`, ...
     """
 
-    accepts = Accepts(IMAGE_TYPES)
+    accepts: Accepts = Accepts(IMAGE_TYPES)
     clients_keep_time = False  # some providers of LiteLLM bring clients of their own
 
     def __init__(

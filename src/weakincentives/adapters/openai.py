@@ -182,7 +182,7 @@ class OpenAIAdapter(SdkAdapter):
             those of every adapter: `max_turns`, `throttle`, ...
     """
 
-    accepts = Accepts(IMAGE_TYPES | {PDF_TYPE}, max_count=500)
+    accepts: Accepts = Accepts(IMAGE_TYPES | {PDF_TYPE}, max_count=500)
 
     def __init__(
         self,

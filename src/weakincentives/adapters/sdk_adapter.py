@@ -16,7 +16,7 @@ from ..budget import TokenUsage
 from ..content import Content
 from ..interrupts import Lock
 from ..loop.adapter import AdapterKeywords, TurnAdapter
-from ..loop.attachments import attached
+from ..loop.attachments import Accepts, attached
 from ..loop.request import ModelRequest, ModelTurn, RequestFailed
 from ..waiting import BLOCKING, OutOfTime, drive
 from .model_settings import ModelSettings
@@ -73,7 +73,7 @@ class SdkAdapter(TurnAdapter):
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
-        self.accepts = self.accepts.with_types(media_types)
+        self.accepts: Accepts = self.accepts.with_types(media_types)
         self.model_settings: ModelSettings = ModelSettings(
             temperature=temperature, top_p=top_p, seed=seed, tool_choice=tool_choice
         )

@@ -523,10 +523,12 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
     ) -> _Prepared:
         prompt, session = self._checked(self.prepare(request))
         keywords = options.over(self.config).keywords()  # from here on a request's own time runs
-        if "run_context" not in keywords:
-            keywords["run_context"] = RunContext(session_id=session.session_id)
+        ids: dict[str, Any] = {"session_id": session.session_id}
         if run_id is not None or self.config.runs is not None:
-            keywords["record"] = self._record(request, run_id)
+            record = keywords["record"] = self._record(request, run_id)
+            ids["run_id"] = record.run_id
+        if "run_context" not in keywords:
+            keywords["run_context"] = RunContext(**ids)
         return _Prepared(_with_resources(prompt, self.config.resources, resources), session, keywords)
 
     # Records.

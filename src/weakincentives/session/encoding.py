@@ -65,6 +65,8 @@ def present_name(name: str) -> str:
 class_of: Callable[[object], type[Any]] = type
 """The class of a value of which nothing is known."""
 
+_fields_of = lru_cache(maxsize=512)(fields)
+
 
 _PLAIN: tuple[type[Any], ...] = (
     *(bool, int, float, str, bytes, tuple, list, dict, set, frozenset),
@@ -227,7 +229,8 @@ def _differences(saved: Any, loaded: Any, path: Path) -> Iterator[tuple[Path, An
         yield path, saved
         return
     for key, part in parts.items():
-        yield from _differences(part, others[key], (*path, key))
+        if part is not others[key]:  # most text is: Pydantic passes it through
+            yield from _differences(part, others[key], (*path, key))
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:
@@ -235,7 +238,7 @@ def parts_of(value: Any) -> dict[Any, Any] | None:
     if class_of(value) in _PLAIN_SCALARS:
         return None
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        return {field.name: getattr(value, field.name) for field in _fields_of(class_of(value))}
     if isinstance(value, BaseModel):
         return dict(value)
     if isinstance(value, dict):

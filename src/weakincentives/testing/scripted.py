@@ -89,7 +89,7 @@ class ScriptedAdapter(TurnAdapter):
     '## 1. Task\n\nSay hello.'
     """
 
-    accepts = Accepts(IMAGE_TYPES | {PDF_TYPE})
+    accepts: Accepts = Accepts(IMAGE_TYPES | {PDF_TYPE})
 
     def __init__(self, *turns: Turn, usage: TokenUsage | None = None, **options: Unpack[AdapterKeywords]) -> None:
         super().__init__(**options)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, Unpack
 
 from ...event_loop import run_to_end
 from ...loop.adapter import Adapter, AdapterKeywords, aopen_record, record_of
+from ...loop.attachments import Accepts
 from ...loop.response import PromptResponse
 from ...prompt.prompt import Prompt
 from ...runtime.call import ToolReply
@@ -51,7 +52,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         ValueError: `manual`, or a native tool whose effects cannot be undone, or are not known.
     """
 
-    accepts = AnthropicAdapter.accepts
+    accepts: Accepts = AnthropicAdapter.accepts
     """What Claude Code is shown besides text; of a tool's result only images."""
 
     def __init__(
@@ -67,7 +68,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
-        self.accepts = self.accepts.with_types(media_types)
+        self.accepts: Accepts = self.accepts.with_types(media_types)
         if self.settings.manual:
             raise ValueError("ClaudeAgentSDKAdapter has no manual mode: Claude Code runs the loop. Leave manual= out.")
         check_native_tools(native_tools)

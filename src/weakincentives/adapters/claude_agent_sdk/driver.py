@@ -81,6 +81,7 @@ class ClaudeDriver(Generic[OutputT]):
         self._answer_timer: asyncio.Timeout | None = None
         self._seconds = self._settings.request_timeout + _MARGIN
         self._state = EvaluationState(adapter, prompt, session, options.replace(recorder=record))
+        self._state.listen_with(options.on_event)
         self._executor = self._state.executor
         self._transcript = self._state.transcript
         self._limits = self._state.limits

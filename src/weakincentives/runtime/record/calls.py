@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, final
 
@@ -36,6 +37,7 @@ RunInside = Callable[[Recorder, str, str], RunToRecord]
 """The run of an agent inside a call of this run, by the id of the call and the agent's name."""
 
 _OWN = type_finder(())
+_NO_CONTENTS = nullcontext()
 
 
 @final
@@ -242,7 +244,7 @@ def redo(call: ToolCall, step: Step, params: Any, rows: Recorder, run: Any) -> T
     """
     bound = run.tools.get(call.name)
     try:
-        with contents_of(rows.store, step.body):
+        with contents_of(rows.store) if "contents" in step.body else _NO_CONTENTS:
             inside = rows.events_in(step)
             event = event_of(step, params, None if bound is None else bound.tool, rows, run)
     except (SessionFormatError, KeyError, TypeError, ValueError) as error:

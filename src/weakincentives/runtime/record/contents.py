@@ -46,12 +46,12 @@ def contents_apart(store: RunStore, blobs: dict[str, Content]) -> AbstractContex
     return kept_apart(KeptApart(put, get))
 
 
-def contents_of(store: RunStore, body: Mapping[str, Any] | None = None) -> AbstractContextManager[None]:
+def contents_of(store: RunStore) -> AbstractContextManager[None]:
     """While it is open, names of images and documents in what is loaded become these again.
 
-    Given the body of the step that is loaded, it does nothing for one that refers to none.
+    Needed only for a step whose body has `contents`.
     """
-    return _NONE if body is not None and "contents" not in body else kept_apart(KeptApart(digest_of, store.blob))
+    return kept_apart(KeptApart(digest_of, store.blob))
 
 
 def referring(body: Mapping[str, Any], shown: Mapping[str, Content]) -> Mapping[str, Any]:
