@@ -122,9 +122,9 @@ class EvaluationEvents:
         self.streamed: bool = False
         self.is_served: bool = False  # what is on record: subscribers were told of it when it happened
 
-    def begin_again(self) -> None:
+    def begin_again(self, turns_before: int) -> None:
         """Another message of the same conversation, or one more attempt at it: its time is its own."""
-        self.turn = self.turns_before = self.said
+        self.turn = self.turns_before = turns_before
         self._started = self._session.clock.monotonic()
 
     # Progress.

@@ -196,9 +196,11 @@ class EvaluationState(Generic[OutputT]):
         self.executor.renew(options)
         self.entered()
         if goes_on:
+            self.events.begin_again(self.events.turns_before)
+            self.events.turn += self.turns
             self.limits.spent(self.usage)
             return
-        self.events.begin_again()
+        self.events.begin_again(self.events.said)
         self.usage = TokenUsage()
         self.turns = self.expansions = self.repairs = 0
 

@@ -84,8 +84,8 @@ class _ToldSteps:
 
     def events(self, step: Step) -> Iterator[StreamEvent[Any]]:
         """What the step tells; nothing of a kind that is not known here. `RunFormatError` when it cannot be read."""
-        self._turns.note(step)
         try:
+            self._turns.note(step)
             events = [*self._resumed(step), *self._of_kind(step)]
         except (AttributeError, KeyError, TypeError, ValueError, SessionFormatError) as error:
             raise RunFormatError(f"Step {step.seq} of {self._run.info.run_id!r} cannot be read: {error}.") from error
