@@ -58,8 +58,9 @@ HOMES: Mapping[str, str] = {
         "compare export_run"
     ),
     "adapters": (
-        "Accepts Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Finished History ModelMessage "
-        "ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse ReasoningDelta RequestFailed Resumed Retrying "
+        "Accepts Adapter AnswerMessage CallFinished CallMessage CallStarted EventStream Failed Finished History "
+        "MessageReceived MessageUndone ModelMessage ModelRequest ModelTurn OpenCall ProgressEvent PromptResponse "
+        "ReasoningDelta RequestFailed Resumed Retrying "
         "RunStarted SectionsOpened StopReason StreamEvent SyncEventStream TextDelta Throttle ToolExecutionContext "
         "ToolExecutor ToolSpec TurnAdapter TurnStarted UserMessage history_of sse subagent"
     ),
@@ -88,7 +89,7 @@ SINGLE_HOMES: Mapping[str, str] = {
 }
 """Public classes that are imported from a module of their own, since it needs an extra."""
 
-MOST_NAMES = 234
+MOST_NAMES = 237
 """A ratchet: fewer is better. Lower it when names go."""
 
 MOST_WITH_SEVERAL_PATHS = 79

@@ -33,7 +33,10 @@ from weakincentives.adapters import (
     CallFinished,
     CallStarted,
     EventStream,
+    Failed,
     Finished,
+    MessageReceived,
+    MessageUndone,
     ReasoningDelta,
     Resumed,
     Retrying,
@@ -503,6 +506,10 @@ def test_the_names_of_events_and_fields_in_json_stay() -> None:
     common: dict[str, Any] = {"run_id": "r-1", "step": 3, "turn": 2, "at": 1.5}
     events: list[Any] = [
         RunStarted("desk", **common),
+        MessageReceived("Hello.", **common),
+        MessageReceived("Quick!", interjected=True, **common),
+        MessageUndone(2, **common),
+        Failed("The key [masked] is wrong.", "PromptEvaluationError", **common),
         Resumed(2, **common),
         TurnStarted(2, **common),
         TextDelta("a", **common),

@@ -30,16 +30,16 @@ from ..runtime.messages import AnswerMessage, CallMessage, History, ModelMessage
 from ..runtime.progress import (
     CallFinished,
     CallStarted,
+    MessageReceived,
     ProgressEvent,
     ReasoningDelta,
     Resumed,
     Retrying,
-    RunStarted,
     SectionsOpened,
     TextDelta,
     TurnStarted,
 )
-from ..runtime.response import Finished, StreamEvent
+from ..runtime.response import Failed, Finished, MessageUndone, RunStarted, StreamEvent
 
 __all__ = [
     "Accepts",
@@ -51,8 +51,11 @@ __all__ = [
     "CallStarted",
     "DeadlineExceededError",
     "EventStream",
+    "Failed",
     "Finished",
     "History",
+    "MessageReceived",
+    "MessageUndone",
     "ModelMessage",
     "ModelRequest",
     "ModelTurn",

@@ -168,12 +168,21 @@ class Conversation(Generic[OutputT]):
 
     def stream(self, message: object, **options: Unpack[MessageKeywords]) -> EventStream[OutputT]:
         """Like `asend`, one event after another: `async with chat.stream(text) as events:`. See `EventStream`."""
-        return EventStream(self._streamed(message, options))
+        return EventStream(self._streamed(lambda keywords: self.asend(message, **keywords), options))
 
     def stream_sync(self, message: object, **options: Unpack[MessageKeywords]) -> SyncEventStream[OutputT]:
         """Like `stream`, for synchronous code: `with chat.stream_sync(text) as events:`. See `SyncEventStream`."""
         refuse_in_event_loop("stream_sync()", "async with chat.stream(...)")
-        return SyncEventStream(self._streamed(message, options))
+        return SyncEventStream(self._streamed(lambda keywords: self.asend(message, **keywords), options))
+
+    def stream_resume(self, **options: Unpack[MessageKeywords]) -> EventStream[OutputT]:
+        """Like `aresume`, one event after another: `async with chat.stream_resume() as events:`."""
+        return EventStream(self._streamed(lambda keywords: self.aresume(**keywords), options))
+
+    def stream_resume_sync(self, **options: Unpack[MessageKeywords]) -> SyncEventStream[OutputT]:
+        """Like `stream_resume`, for synchronous code: `with chat.stream_resume_sync() as events:`."""
+        refuse_in_event_loop("stream_resume_sync()", "async with chat.stream_resume()")
+        return SyncEventStream(self._streamed(lambda keywords: self.aresume(**keywords), options))
 
     def interject(self, text: str) -> None:
         """Say something while a message is being answered, from any thread or task.
@@ -408,13 +417,15 @@ class Conversation(Generic[OutputT]):
             keywords = {**keywords, "on_event": tell_both(on_event, usual.on_event)}
         return RunOptions(**keywords).over(usual).started()
 
-    def _streamed(self, message: object, options: MessageKeywords) -> Begin[OutputT]:
+    def _streamed(
+        self, answer: Callable[[MessageKeywords], Awaitable[PromptResponse[OutputT]]], options: MessageKeywords
+    ) -> Begin[OutputT]:
         def begin(on_event: OnEvent) -> StreamedRun[OutputT]:
             keywords: MessageKeywords = {**options, "on_event": tell_both(on_event, options.get("on_event"))}
             prompt, session, usual, _ = self._ready
             context = usual.run_context
             run_id = self.id or (None if context is None else context.run_id)
-            return StreamedRun(session, prompt.name, run_id, lambda: self.asend(message, **keywords))
+            return StreamedRun(session, prompt.name, run_id, lambda: answer(keywords))
 
         return begin
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
 
@@ -31,7 +31,7 @@ from ..runtime.executor import ToolExecutor
 from ..runtime.inside import ids_around
 from ..runtime.messages import CallMessage, Message, ModelMessage, UserMessage
 from ..runtime.options import StartedOptions
-from ..runtime.progress import OnEvent, Retrying, TextDelta
+from ..runtime.progress import MessageReceived, OnEvent, Retrying, TextDelta
 from ..runtime.record.calls import RunRecorder
 from ..runtime.record.files import World
 from ..runtime.redaction import ended_text, redact, text_of
@@ -228,6 +228,7 @@ class Evaluation(Generic[OutputT]):
             if message is not None:
                 self._check_size(message)
                 await steps.heard(message)
+                state.events.tell(MessageReceived, message.text)
                 self._begin_message(message, renders=renders)
             elif not is_left:
                 await steps.asked_again()
@@ -235,6 +236,8 @@ class Evaluation(Generic[OutputT]):
             response = await self._answered(steps, turn)
             await steps.finished(response)
             state.finished(response)
+            if isinstance(steps, RecordedSteps):
+                response = replace(response, step=steps.step)
         except BaseException as error:
             if self.has_begun:
                 self._end_with(error, shield, steps)
@@ -336,7 +339,7 @@ class Evaluation(Generic[OutputT]):
     async def _say_interjected(self, steps: EvaluationSteps, *, is_over: bool = False) -> bool:
         """Say what came meanwhile. When there is nothing and the answer is there, nothing more is taken."""
         try:
-            texts = await steps.interjected(self._take_interjected(is_over=is_over))
+            texts = await steps.interjected(self._take_interjected(is_over=is_over), self._state.events.interjected)
             for text in texts:
                 self._say(UserMessage(text))
         except BaseException as error:
@@ -362,6 +365,7 @@ class Evaluation(Generic[OutputT]):
         turn = await self._request(steps)
         state.spent(turn.usage)
         events = state.events
+        events.said = events.turn
         if events.on_event is not None and turn.text and not events.streamed:
             events.tell(TextDelta, turn.text)
         if len(turn.calls) > self._settings.max_calls_per_turn:
@@ -548,8 +552,10 @@ class LiveSteps:
     async def asked_again(self) -> None:
         """A user wants it answered after all; the same."""
 
-    async def interjected(self, texts: Sequence[str]) -> Sequence[str]:
-        """The user said this meanwhile; the same."""
+    async def interjected(self, texts: Sequence[str], tell: Callable[[str], None]) -> Sequence[str]:
+        """The user said this meanwhile: listeners are told."""
+        for text in texts:
+            tell(text)
         return texts
 
     def left_over(self, texts: Sequence[str]) -> Sequence[str]:

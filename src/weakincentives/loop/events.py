@@ -21,6 +21,7 @@ from ..runtime.options import CallRecorder
 from ..runtime.progress import (
     CallFinished,
     CallStarted,
+    MessageReceived,
     OnEvent,
     ProgressEvent,
     ReasoningDelta,
@@ -82,7 +83,7 @@ class EvaluationEvents:
     __slots__ = (
         "_broken", "_common", "_is_value", "_listening", "_log", "_open", "_recorder", "_run_id", "_session",
         "_started", "_telling", "_told",
-        "is_hushed", "is_served", "on_event", "streamed", "turn",
+        "is_hushed", "is_served", "on_event", "said", "streamed", "turn", "turns_before",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,8 @@ class EvaluationEvents:
         if recorder is not None:
             self._run_id = recorder.run_id
         self.turn: int = 0
+        self.said: int = 0  # the turns of this message, with those of earlier attempts
+        self.turns_before: int = 0  # those of earlier attempts
         self._common: dict[str, Any] = {
             "prompt_name": prompt.name,
             "prompt_ns": prompt.ns,
@@ -120,9 +123,9 @@ class EvaluationEvents:
         self.streamed: bool = False
         self.is_served: bool = False  # what is on record: subscribers were told of it when it happened
 
-    def begin_again(self) -> None:
-        """Another message of the same conversation: its turns and its time are its own."""
-        self.turn = 0
+    def begin_again(self, turns_before: int) -> None:
+        """Another message of the same conversation, or one more attempt at it: its time is its own."""
+        self.turn = self.turns_before = turns_before
         self._started = self._session.clock.monotonic()
 
     # Progress.
@@ -143,6 +146,10 @@ class EvaluationEvents:
         event = unfrozen(kind)(self._run_id, step, self.turn, time(), (), *values)
         event.__class__ = kind
         self._pass(event)
+
+    def interjected(self, text: str) -> None:
+        """The user said this while the message is answered."""
+        self.tell(MessageReceived, text, True)
 
     def pass_on(self, event: ProgressEvent) -> None:
         """Tell what happened in a sub-agent, as part of this run."""

@@ -45,7 +45,10 @@ class UndoneMessage:
 
 @dataclass(slots=True)
 class _Message:
-    """What undoing a message needs, and whether it was answered. `step` is its row on record."""
+    """What undoing a message needs, and whether it was answered.
+
+    `step` is its row on record, `said` the number of its turns.
+    """
 
     text: str
     length: int
@@ -54,6 +57,7 @@ class _Message:
     step: int = 0
     was_served: bool = False
     is_answered: bool = False
+    said: int = 0
 
 
 @final
@@ -175,12 +179,15 @@ class OpenConversation(Generic[OutputT]):
     async def _answered(
         self, message: UserMessage | None, waiting: Waiting, options: StartedOptions
     ) -> PromptResponse[OutputT]:
-        last = self._messages[-1]
+        last, events = self._messages[-1], self._evaluation.state.events
+        events.said = last.said
         try:
             response = await self._evaluation.send(message, waiting, options, renders=self._renders)
         except BaseException:
             self._look_at_record(last)
             raise
+        finally:
+            last.said = events.said
         last.is_answered = True
         return response
 
@@ -245,8 +252,10 @@ class OpenConversation(Generic[OutputT]):
             if step.body["as"] == "message":
                 message = UserMessage(rows.text(step.body["text"]), load_attachments(step, rows.store))
             last = self._messages[-1] if message is None else self._remember(message.text, was_served=True)
-            options = self._options.started()
+            options, events = self._options.started(), self._evaluation.state.events
+            events.said = last.said
             answered = await self._evaluation.serve(message, waiting, options, renders=self._renders)
+            last.said = events.said
             last.is_answered, self._is_left = bool(answered), answered is None
             if step.seq > counted and not self._is_left:
                 self._evaluation.state.limits.spent(self._evaluation.state.usage)

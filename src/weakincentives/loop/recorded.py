@@ -7,7 +7,7 @@ code, and users' code need not be deterministic.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast, final
 
 from ..budget import TokenUsage
@@ -79,7 +79,7 @@ class EvaluationSteps(Protocol):
         """The user wants the last message answered, which failed."""
         ...
 
-    async def interjected(self, texts: Sequence[str]) -> Sequence[str]:
+    async def interjected(self, texts: Sequence[str], tell: Callable[[str], None]) -> Sequence[str]:
         """What the user said meanwhile, to be told to the model now."""
         ...
 
@@ -182,6 +182,11 @@ class RecordedSteps:
         return bool(said)
 
     @property
+    def step(self) -> int:
+        """The last step on record."""
+        return self._rows.step
+
+    @property
     def is_failing(self) -> bool:
         """Whether the message that is served failed here."""
         end = self._rows.coming_end()
@@ -189,18 +194,20 @@ class RecordedSteps:
 
     async def heard(self, message: UserMessage) -> None:
         """Record the message; nothing is asked before that is on record."""
+        self._events.goes_on(self._rows.attempt)
         await self._rows.write_user("message", message.text, self._waiting, attachments=message.attachments)
 
     async def asked_again(self) -> None:
         """Record that the last message is asked about again."""
         await self._rows.write_user("resume", "The message is asked about again.", self._waiting)
 
-    async def interjected(self, texts: Sequence[str]) -> Sequence[str]:
+    async def interjected(self, texts: Sequence[str], tell: Callable[[str], None]) -> Sequence[str]:
         """What is on record here; else it is recorded."""
         if self.serves_only:
             return self._rows.next_interjections()
         for text in texts:
             await self._rows.write_user("interjection", text, self._waiting)
+            tell(text)
         return texts
 
     def left_over(self, texts: Sequence[str]) -> Sequence[str]:

@@ -12,6 +12,7 @@ from ..crash_log import log_crash
 from ..lazy_modules import asyncio
 from ..runtime.progress import RunEvent
 from ..runtime.redaction import redact, text_of
+from ..runtime.response import Failed
 from .stream import EventStream
 
 _logger = logging.getLogger(__name__)
@@ -44,11 +45,12 @@ async def sse(
                     event, waiting = waiting.result(), None
                 except Exception as error:  # noqa: BLE001 - whatever ended the run; the page is told
                     log_crash(_logger, "A run that is streamed failed", error, None)
-                    yield _sse("failed", {"event": "failed", "message": redact(text_of(error))})
+                    event = Failed(redact(text_of(error)), type(error).__name__)
+                    yield _sse(event)
                     return
                 if event is None:
                     return
-                yield _sse(event.name(), event.to_dict(), event.step)
+                yield _sse(event)
         finally:
             if waiting is not None:
                 await _cancelled(waiting)
@@ -84,9 +86,9 @@ async def _cancelled(waiting: asyncio.Future[Any]) -> None:
         raise cancelled
 
 
-def _sse(name: str, data: dict[str, Any], step: int | None = None) -> bytes:
-    number = "" if step is None else f"id: {step}\n"
-    return f"{number}event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+def _sse(event: RunEvent) -> bytes:
+    number = "" if event.step is None else f"id: {event.step}\n"
+    return f"{number}event: {event.name()}\ndata: {json.dumps(event.to_dict())}\n\n".encode()
 
 
 __all__ = ["sse"]

@@ -195,11 +195,12 @@ class EvaluationState(Generic[OutputT]):
         self.failure = None
         self.executor.renew(options)
         self.entered()
-        self.events.begin_again()
         if goes_on:
-            self.events.turn = self.turns
+            self.events.begin_again(self.events.turns_before)
+            self.events.turn += self.turns
             self.limits.spent(self.usage)
             return
+        self.events.begin_again(self.events.said)
         self.usage = TokenUsage()
         self.turns = self.expansions = self.repairs = 0
 
@@ -223,11 +224,11 @@ class EvaluationState(Generic[OutputT]):
             if self.turns >= self.max_turns:
                 raise self.too_many_turns()
         self.turns += 1
-        self.events.turn = self.turns
+        turn = self.events.turn = self.events.turns_before + self.turns
         if self.heartbeat is not None:
             self.heartbeat.beat()
         if self.events.on_event is not None:
-            self.events.tell(TurnStarted, self.turns)
+            self.events.tell(TurnStarted, turn)
 
     def too_many_turns(self) -> PromptEvaluationError:
         """What to raise when the model goes on for too long."""

@@ -26,13 +26,12 @@ from ..runtime.progress import (
     ProgressEvent,
     ReasoningDelta,
     RunEvent,
-    RunStarted,
     TextDelta,
 )
 from ..runtime.record.events import recorded_events
 from ..runtime.record.reading import RecordedRun
 from ..runtime.record.runs import RunRecord
-from ..runtime.response import Finished, PromptResponse, StreamEvent
+from ..runtime.response import Finished, PromptResponse, RunStarted, StreamEvent
 from ..session import Session
 from .background import BackgroundLoop
 

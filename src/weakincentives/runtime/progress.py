@@ -60,10 +60,11 @@ _COMMON = len(fields(RunEvent))
 
 @final
 @dataclass(frozen=True, slots=True)
-class RunStarted(RunEvent):
-    """The first event of a stream: the request was prepared, and the model will be asked."""
+class MessageReceived(RunEvent):
+    """A user's message, as the model reads it; `interjected` while the one before it was answered."""
 
-    prompt_name: str
+    text: str
+    interjected: bool = False
 
 
 @final
@@ -81,7 +82,7 @@ class Resumed(RunEvent):
 @final
 @dataclass(frozen=True, slots=True)
 class TurnStarted(RunEvent):
-    """The model is about to be asked, for the `number`th time of this evaluation. Text of this turn begins anew."""
+    """The model is about to be asked, for the `number`th time of this run or message. Text of this turn begins anew."""
 
     number: int
 
@@ -157,8 +158,8 @@ class SectionsOpened(RunEvent):
 
 
 ProgressEvent = (
-    Resumed | TurnStarted | TextDelta | ReasoningDelta | Retrying | CallStarted | CallFinished | SectionsOpened
-)
+    MessageReceived | Resumed | TurnStarted | TextDelta | ReasoningDelta | Retrying |
+    CallStarted | CallFinished | SectionsOpened)  # fmt: skip
 OnEvent = Callable[[ProgressEvent], object]
 """Called in the thread or task that evaluates; what it raises is logged and has no effect.
 
@@ -177,6 +178,6 @@ def _plain(value: Any) -> Any:
 
 
 __all__ = [
-    "CallFinished", "CallStarted", "OnEvent", "ProgressEvent", "ReasoningDelta", "Resumed", "Retrying", "RunEvent",
-    "RunStarted", "SectionsOpened", "TextDelta", "TurnStarted",
+    "CallFinished", "CallStarted", "MessageReceived", "OnEvent", "ProgressEvent", "ReasoningDelta", "Resumed",
+    "Retrying", "RunEvent", "SectionsOpened", "TextDelta", "TurnStarted",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from ..session import Session
 from ..session.session import root_of
 from .call import ToolCall, ToolReply
 from .messages import CallMessage, History
-from .progress import ProgressEvent, RunEvent, RunStarted
+from .progress import ProgressEvent, RunEvent
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 OutputT = TypeVar("OutputT")
@@ -84,7 +84,10 @@ class PromptResponse(Generic[OutputT_co]):
 @final
 @dataclass(frozen=True, slots=True)
 class Finished(RunEvent, Generic[OutputT]):
-    """The last event of a stream: the answer. A run that fails raises from the stream instead."""
+    """The answer, the last event of a stream. A run that fails raises from the stream instead.
+
+    The record of a conversation has one for each message that was answered.
+    """
 
     response: PromptResponse[OutputT]
 
@@ -105,8 +108,40 @@ class Finished(RunEvent, Generic[OutputT]):
         }
 
 
-StreamEvent = RunStarted | ProgressEvent | Finished[OutputT]
-"""What a stream gives: `RunStarted` first, `Finished` last."""
+@final
+@dataclass(frozen=True, slots=True)
+class RunStarted(RunEvent):
+    """The first event of a stream: the request was prepared, and the model will be asked."""
+
+    prompt_name: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MessageUndone(RunEvent):
+    """A message of a conversation was undone: all that came from its `MessageReceived` on does not stand any more.
+
+    Only a record tells it. `message` is the step of the message, which was the last one that stood.
+    """
+
+    message: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Failed(RunEvent):
+    """A message of a conversation was not answered; others may follow, or the same one is asked about again.
+
+    Only a record tells it, and `sse` at the end of a run that fails: streams raise. `message` says why, with
+    credentials masked; `error` names the exception's class, such as "CancelledError" of a message whose reader left.
+    """
+
+    message: str
+    error: str = ""
+
+
+StreamEvent = RunStarted | ProgressEvent | MessageUndone | Failed | Finished[OutputT]
+"""What a stream gives: `RunStarted` first, `Finished` last. Only a record has `MessageUndone` and `Failed`."""
 
 
 def plain_output(output: Any) -> Any:
@@ -117,4 +152,7 @@ def plain_output(output: Any) -> Any:
         return render_value(output)
 
 
-__all__ = ["Finished", "OpenCall", "PromptResponse", "StopReason", "StreamEvent", "plain_output"]
+__all__ = [
+    "Failed", "Finished", "MessageUndone", "OpenCall", "PromptResponse", "RunStarted", "StopReason",
+    "StreamEvent", "plain_output",
+]  # fmt: skip

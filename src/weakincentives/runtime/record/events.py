@@ -4,6 +4,8 @@ An event has its step's number if it is the last one of that step, else that of 
 seen an event has seen everything up to its `step`, and goes on after that number. Events told live follow the same
 rule; there the step was often not on record yet when they were told.
 
+A conversation is told message by message; see `MessageReceived`, `MessageUndone` and `Failed`.
+
 What a record does not have is not there: pieces of text (each turn's text is one event), reasoning, and requests that
 failed and were sent again.
 """
@@ -23,13 +25,14 @@ from ...session.encoding import decode
 from ..progress import (
     CallFinished,
     CallStarted,
+    MessageReceived,
     Resumed,
-    RunStarted,
     SectionsOpened,
     TextDelta,
     TurnStarted,
 )
-from ..response import Finished, PromptResponse, StreamEvent
+from ..redaction import redact
+from ..response import Failed, Finished, MessageUndone, PromptResponse, RunStarted, StreamEvent
 from ..turn import opened_text
 from .rows import Step
 from .secret_arguments import RunToMask, SecretArguments
@@ -70,12 +73,19 @@ class _ToldSteps:
         self._prompt = str(run.info.loop if begin is None else begin.body.get("prompt", run.info.loop))
         self._at = run.info.created
         self._arguments: dict[str, Any] = {}
+        self._turns = _Turns()
+        if run.info.is_conversation:
+            for step in run.store.steps(run.info.run_id, until=after - 1, kinds=("message",)):
+                self._turns.note(step)
+        for step in run.store.steps(run.info.run_id, after=after - 1, until=after):
+            self._turns.note(step)
         for step in _turn_before(run, after):
             self._note_calls(step)
 
     def events(self, step: Step) -> Iterator[StreamEvent[Any]]:
         """What the step tells; nothing of a kind that is not known here. `RunFormatError` when it cannot be read."""
         try:
+            self._turns.note(step)
             events = [*self._resumed(step), *self._of_kind(step)]
         except (AttributeError, KeyError, TypeError, ValueError, SessionFormatError) as error:
             raise RunFormatError(f"Step {step.seq} of {self._run.info.run_id!r} cannot be read: {error}.") from error
@@ -90,34 +100,53 @@ class _ToldSteps:
     def _resumed(self, step: Step) -> Iterable[StreamEvent[Any]]:
         if "resumed" in step.body:
             asked = step.kind == "turn" and not step.body.get("continues")
-            yield Resumed(int(step.body["resumed"]), turn=step.turn - asked, at=self._at)
+            yield Resumed(int(step.body["resumed"]), turn=self._turns.number - asked, at=self._at)
 
     def _of_kind(self, step: Step) -> Iterable[StreamEvent[Any]]:
         if step.kind == "begin":
             return [RunStarted(self._prompt, turn=step.turn, at=self._at)]
+        if step.kind == "message":
+            return self._message(step)
         if step.kind == "turn":
             return self._turn(step)
         if step.kind == "call":
             return self._call(step)
-        if step.kind == "end" and "error" not in step.body:
-            return [self._finished(step)]
+        if step.kind == "end":
+            return self._end(step)
         return []
+
+    def _message(self, step: Step) -> Iterable[StreamEvent[Any]]:
+        where: dict[str, Any] = {"turn": self._turns.number, "at": step.started or self._at}
+        kind = step.body.get("as")
+        if kind in {"message", "interjection"}:
+            yield MessageReceived(self._run.text(step.body["text"]), kind == "interjection", **where)
+        elif kind == "undo":
+            yield MessageUndone(int(step.body["of"]), **where)
+
+    def _end(self, step: Step) -> Iterable[StreamEvent[Any]]:
+        if "error" not in step.body:
+            yield self._finished(step)
+        elif self._run.info.is_conversation:
+            error = error_of(step)
+            where: dict[str, Any] = {"turn": self._turns.number, "at": step.started or self._at}
+            yield Failed(redact(str(error)), str(step.body["error"]), **where)
 
     def _turn(self, step: Step) -> Iterable[StreamEvent[Any]]:
         self._note_calls(step)
+        number = self._turns.number
         if not step.body.get("continues"):
-            yield TurnStarted(step.turn, turn=step.turn, at=self._at)
+            yield TurnStarted(number, turn=number, at=self._at)
         text = step.body["text"]
         if text:
-            yield TextDelta(str(text), turn=step.turn, at=step.started or self._at)
+            yield TextDelta(str(text), turn=number, at=step.started or self._at)
 
     def _note_calls(self, step: Step) -> None:
         self._arguments.update({call_id: arguments for call_id, _, arguments in step.body["calls"]})
 
     def _call(self, step: Step) -> Iterable[StreamEvent[Any]]:
         body, call_id, tool = step.body, step.call_id or "", step.tool or ""
-        where: dict[str, Any] = {"turn": step.turn, "at": step.started + step.duration}
-        yield CallStarted(call_id, tool, self._shown(tool, call_id), turn=step.turn, at=step.started)
+        where: dict[str, Any] = {"turn": self._turns.number, "at": step.started + step.duration}
+        yield CallStarted(call_id, tool, self._shown(tool, call_id), turn=self._turns.number, at=step.started)
         yield from self._inside(tool, body.get("agent"))
         text = self._run.text(body["text"])
         if step.outcome == "expanded":
@@ -158,6 +187,28 @@ class _ToldSteps:
         for turn in self._run.store.steps(self._run.info.run_id, until=step.seq, kinds=("turn",)):
             usage += TokenUsage(*turn.body["usage"])
         return usage
+
+
+@final
+class _Turns:
+    """Counts the turns of each message that stands, as listeners were told them; rows count those of the whole run."""
+
+    def __init__(self) -> None:
+        self._of_messages = [0]
+        self._turn = 0
+
+    @property
+    def number(self) -> int:
+        """That of the last turn."""
+        return self._of_messages[-1]
+
+    def note(self, step: Step) -> None:
+        self._of_messages[-1] += step.turn - self._turn
+        self._turn = step.turn
+        if step.body.get("as") == "message":
+            self._of_messages.append(0)
+        elif step.body.get("as") == "undo" and len(self._of_messages) > 1:
+            self._of_messages.pop()
 
 
 def _turn_before(run: RunToTell, after: int) -> Iterable[Step]:

@@ -116,6 +116,9 @@ class RecordedRun:
         on record. The `output` of the answer is plain data and it has no `history`. Calls of a sub-agent with a run of
         its own are there, with its `path`, once the call around them is on record.
 
+        Of a conversation it gives every message, as `MessageReceived`, with `Finished` or `Failed` where it ended and
+        `MessageUndone` where it was undone; a message that failed does not end the iteration.
+
         It ends without `Finished` when the run is under way or was interrupted; a run that failed raises its
         `PromptEvaluationError` at the end. `RecordError` when the store cannot be read, `RunFormatError` for a step
         that cannot: what was given until then stands.
