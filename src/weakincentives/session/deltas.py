@@ -192,7 +192,9 @@ def _show(session: Session, other: SessionState, skip: Collection[type[Any]]) ->
         logs = {**{cls: items for cls, items in other.logs.items() if cls not in skip}, **kept}
         if core.calls:  # what is equal was not changed by the call: both go on with the same items
             other.state = {cls: _same(core.state.get(cls), items) for cls, items in other.state.items()}
-        core.replace_all(dict(other.state), other.notes, _reduced_from(core, skip))
+            core.replace_all(dict(other.state), other.notes, _reduced_from(core, skip))
+        else:
+            core.state, core.notes = dict(other.state), other.notes
         core.logged = LogBuffer(logs, [], core.logged.epoch + 1)
         return session.snapshot()
 
