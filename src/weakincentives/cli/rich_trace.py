@@ -10,6 +10,7 @@ from typing import Literal, TextIO, final
 from ..adapters import (
     CallFinished,
     CallStarted,
+    MessageReceived,
     ProgressEvent,
     ReasoningDelta,
     Resumed,
@@ -107,6 +108,8 @@ class RichTrace:
                 self._call(self._views.finished(event))
             case Retrying(reason, attempt, delay):
                 self._note(f"attempt {attempt} failed, waiting {delay:.1f} s: {shown_line(reason)}")
+            case MessageReceived(text):
+                self._note(f"message: {shown_line(text)}")
             case Resumed(attempt):
                 self._note(f"goes on after step {event.step}, attempt {attempt}")
             case SectionsOpened(keys):

@@ -14,6 +14,7 @@ from ..adapters import (
     CallFinished,
     CallStarted,
     Finished,
+    MessageReceived,
     ProgressEvent,
     PromptResponse,
     ReasoningDelta,
@@ -246,6 +247,8 @@ class PlainTrace:
                 self._call(self._views.finished(event))
             case Retrying(reason, attempt, delay):
                 self._put(f"  attempt {attempt} failed, waiting {delay:.1f} s: {shown_line(reason)}")
+            case MessageReceived(text):
+                self._put(f"  message: {shown_line(text)}")
             case Resumed(attempt):
                 self._put(f"  goes on after step {event.step}, attempt {attempt}")
             case SectionsOpened(keys):
@@ -423,6 +426,7 @@ class JsonTrace:
 _KINDS: dict[type[Any], str] = {
     TurnStarted: "turn",
     TextDelta: "text",
+    MessageReceived: "message",
     Resumed: "resumed",
     Retrying: "retry",
     CallStarted: "call",

@@ -68,7 +68,7 @@ class ClaudeAgentSDKAdapter(Adapter):
         **options: Unpack[AdapterKeywords],
     ) -> None:
         super().__init__(**options)
-        self.accepts: Accepts = self.accepts.with_types(media_types)
+        self.accepts = self.accepts.with_types(media_types)
         if self.settings.manual:
             raise ValueError("ClaudeAgentSDKAdapter has no manual mode: Claude Code runs the loop. Leave manual= out.")
         check_native_tools(native_tools)
