@@ -308,6 +308,8 @@ def test_an_id_is_made_up(desk: Desk, store: SqliteRunStore) -> None:
     loop = desk.loop(say("1"))
     with loop.conversation("Ada") as chat:
         response = chat.send("a")
+        assert repr(chat) == f"<Conversation {chat.id!r}, open>"
+    assert repr(chat) == f"<Conversation {chat.id!r}, closed>"
     assert response.run_id == chat.id
     assert chat.history.messages[-1] == ModelMessage("1")
     told: list[Any] = []

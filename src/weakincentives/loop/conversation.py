@@ -129,6 +129,10 @@ class Conversation(Generic[OutputT]):
         else:
             self._prepare = prepared
 
+    def __repr__(self) -> str:
+        name = "" if self.id is None else f" {self.id!r}"
+        return f"<Conversation{name}, {'closed' if self._is_closed else 'open'}>"
+
     # Messages.
 
     def send(self, message: object, **options: Unpack[MessageKeywords]) -> PromptResponse[OutputT]:
