@@ -6,13 +6,13 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast, final
+from weakref import ref
 
 MAX_CONTENT_BYTES = 32 * 1024 * 1024
 """The largest image or document. What a provider takes is less, mostly; its adapter knows."""
@@ -388,31 +388,44 @@ class KeptApart(NamedTuple):
 
 _FOR_READERS = KeptApart(bytes.hex, bytes.fromhex)
 _APART = "blob:"
-_way: ContextVar[KeptApart | None] = ContextVar("weakincentives_contents", default=None)
 
 
-@contextmanager
-def kept_apart(way: KeptApart) -> Generator[None]:
-    """While it is open, contents are written as names, and read by these. For the calling thread or task."""
-    token = _way.set(way)
-    try:
-        yield
-    finally:
-        _way.reset(token)
+@final
+class kept_apart:  # noqa: N801 - used like a function
+    """While it is open, contents are written as names, and read by these. For the calling thread or task.
+
+    What is set is a weak reference: where an interrupt comes before the block is entered, or in place of its end, it
+    ends with the block all the same.
+    """
+
+    __slots__ = ("__weakref__", "_token", "way")
+
+    def __init__(self, way: KeptApart) -> None:
+        self.way: KeptApart = way
+
+    def __enter__(self) -> None:
+        self._token = _open.set(ref(self))
+
+    def __exit__(self, *exc: object) -> None:
+        _open.reset(self._token)
 
 
-@contextmanager
-def for_readers() -> Generator[None]:
+_open: ContextVar[ref[kept_apart] | None] = ContextVar("weakincentives_contents", default=None)
+
+
+def for_readers() -> kept_apart:
     """While it is open, contents are written as their one line of text, which is not parsed again."""
-    token = _way.set(_FOR_READERS)
-    try:
-        yield
-    finally:
-        _way.reset(token)
+    return kept_apart(_FOR_READERS)
+
+
+def _way() -> KeptApart | None:
+    held = _open.get()
+    block = None if held is None else held()
+    return None if block is None else block.way
 
 
 def _written(data: bytes) -> str:
-    way = _way.get()
+    way = _way()
     return base64.b64encode(data).decode("ascii") if way is None else _APART + way.put(data)
 
 
@@ -422,7 +435,7 @@ def _read(data: object) -> bytes:
     if not isinstance(data, str):
         raise ValueError("Expected base64 text")  # noqa: TRY004 - pydantic makes a failure of it
     if data.startswith(_APART):
-        way = _way.get()
+        way = _way()
         if way is None:
             raise ValueError("The content is kept in a run record; read it through its store")
         return way.get(data.removeprefix(_APART))
@@ -435,7 +448,7 @@ def _read(data: object) -> bytes:
 
 
 def _serialised(value: Any, handler: Any) -> Any:
-    return value.describe() if _way.get() is _FOR_READERS and isinstance(value, Content) else handler(value)
+    return value.describe() if _way() is _FOR_READERS and isinstance(value, Content) else handler(value)
 
 
 def _core_schema(cls: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +14,7 @@ import pytest
 
 from weakincentives import Session, Tool, ToolResult
 from weakincentives.content import Content, Document, Image, contents_in, with_parts_as_text
-from weakincentives.errors import ParseError, PromptValidationError
+from weakincentives.errors import ParseError, PromptValidationError, SchemaError
 from weakincentives.results import render_value
 from weakincentives.runtime.messages import AnswerMessage, History, UserMessage
 from weakincentives.serde import dump, dump_json, parse
@@ -227,3 +229,29 @@ class TestWhatIsInAValue:
 
         with pytest.raises(PromptValidationError, match=r"cannot write the bytes of one\. Take a path or an id"):
             Tool[Shot, str](name="take", description="Take it.", handler=handle)
+
+
+def test_an_interrupt_leaves_nothing_open() -> None:
+    """Wherever it comes while contents are written for readers: what is dumped afterwards can be read back."""
+    image, before = Image(PNG), sys.gettrace()
+    for at in range(1, 2000):
+        seen = 0
+
+        def interrupt(frame: Any, event: str, _: Any) -> Any:
+            nonlocal seen
+            frame.f_trace_opcodes = True
+            seen += event == "opcode"
+            if seen == at:  # noqa: B023 - called before the next one
+                raise KeyboardInterrupt
+            return interrupt
+
+        with suppress(KeyboardInterrupt, SchemaError):  # pydantic makes the latter of what its functions raise
+            sys.settrace(interrupt)
+            try:
+                dump_json(image, computed=True)
+            finally:
+                sys.settrace(before)
+        assert parse(Image, dump_json(image)) == image
+        if seen < at:
+            return
+    raise AssertionError("The writing did not come to its end.")
