@@ -55,4 +55,4 @@ def page(browser: Any) -> Iterator[Any]:
     made.on("console", said)
     yield made
     context.close()
-    assert not errors
+    assert not errors, "\n".join(errors)

@@ -21,7 +21,12 @@ function buttons() {
 }
 
 async function places() {
-  const there = await (await fetch("/chats/" + encodeURIComponent(chat))).json();
+  let there = null;
+  try {
+    there = await (await fetch("/chats/" + encodeURIComponent(chat))).json();
+  } catch {
+    return null;  // the connection was lost; the next event asks again
+  }
   for (const place of ["oven", "table"]) $(place).textContent = there[place].join(", ") || "empty";
   return there;
 }
@@ -82,10 +87,15 @@ $("ask").onsubmit = async submitted => {
   if (!text || source) return;
   $("text").value = "";
   left = null;
-  const answer = await fetch("/messages", {
-    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({chat, text}),
-  });
-  say((await answer.json()).run, text);
+  try {
+    const answer = await fetch("/messages", {
+      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({chat, text}),
+    });
+    say((await answer.json()).run, text);
+  } catch {
+    $("text").value = text;
+    status("The message could not be sent. Try again.");
+  }
 };
 
 $("stop").onclick = () => {
@@ -102,7 +112,8 @@ $("stop").onclick = () => {
 $("go-on").onclick = () => { status(""); show(left.run, left.bubble, left.after); };
 
 // A page that was loaded again: every message from its record, one after another.
-places().then(({messages}) => {
+places().then(there => {
+  const messages = there?.messages ?? [];
   const next = () => { const one = messages.shift(); if (one) say(one.run, one.text, next); };
   next();
 });
