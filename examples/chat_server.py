@@ -53,14 +53,14 @@ CLOSED = ToolAnnotations(open_world=False)  # what it changes is undone when the
 
 
 @tool(annotations=CLOSED)
-def order(params: Item, *, context: ToolContext) -> ToolResult[str]:
+def order(params: Item, *, context: ToolContext) -> ToolResult[None]:
     """Put a drink or a snack on the guest's table."""
     context.resources.get(Filesystem).write(f"table/{params.name}", "")
-    return ToolResult.ok(f"{params.name} is on the table.")
+    return ToolResult.ok(None, message=f"{params.name} is on the table.")
 
 
 @tool(annotations=CLOSED)
-async def bake(params: Item, *, context: ToolContext) -> ToolResult[str]:
+async def bake(params: Item, *, context: ToolContext) -> ToolResult[None]:
     """Bake something, which takes a while, and put it on the guest's table."""
     files = context.resources.get(Filesystem)
     files.write(f"oven/{params.name}", "")
@@ -68,7 +68,7 @@ async def bake(params: Item, *, context: ToolContext) -> ToolResult[str]:
     if params.name == "souffle":
         return ToolResult.error("It collapsed. Offer a cake instead.")
     files.move(f"oven/{params.name}", f"table/{params.name}")
-    return ToolResult.ok(f"{params.name} is baked and on the table.")
+    return ToolResult.ok(None, message=f"{params.name} is baked and on the table.")
 
 
 @dataclass

@@ -9,9 +9,9 @@ import pickle
 import random
 import threading
 import time
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.runtime.limits_parts import eventually
@@ -53,6 +53,8 @@ from weakincentives.filesystem import FileChanges
 from weakincentives.prompt.changes import Changes, SliceDelta
 from weakincentives.run_context import RunContext
 from weakincentives.runtime import MainLoopConfig, SqliteRunStore
+from weakincentives.runtime.progress import ProgressEvent
+from weakincentives.runtime.quick_events import unfrozen
 from weakincentives.testing import ScriptedAdapter, call, say
 from weakincentives.threads import abandoned_count
 
@@ -647,6 +649,15 @@ def test_leaving_a_run_on_record_leaves_it_to_be_resumed(tmp_path: Path) -> None
         response, session = rest.execute("tea", run_id="r-1")
         assert response.text == "Done."
         assert [note.text for note in session[Note].all()] == ["tea", "cup"]
+
+
+@pytest.mark.parametrize("kind", get_args(ProgressEvent), ids=lambda kind: kind.__name__)
+def test_fields_with_defaults_may_be_left_out_of_an_event(kind: type[Any]) -> None:
+    """Of every kind, however it is made."""
+    needed = [each.name for each in fields(kind) if each.default is MISSING and each.name not in {"run_id", "step"}]
+    made = unfrozen(kind)("r-1", 2, 3, 4.0, (), *needed)
+    made.__class__ = kind
+    assert made == kind(*needed, run_id="r-1", step=2, turn=3, at=4.0)
 
 
 def test_told_events_are_like_those_that_a_program_makes() -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, make_dataclass
+from dataclasses import MISSING, field, fields, make_dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from .progress import ProgressEvent
+from .progress import ProgressEvent, RunEvent
 
 
 @cache
 def unfrozen(kind: Callable[..., ProgressEvent]) -> Callable[..., Any]:
-    """What makes such an event from its fields by position, the common ones first; the caller sets its `__class__`.
+    """What makes such an event from its fields by position, the common ones first and all of them given.
 
-    In the constructor of a frozen dataclass each field is set by a function call.
+    The caller sets its `__class__`. In the constructor of a frozen dataclass each field is set by a function call.
     """
     its: Any = kind
-    filled = make_dataclass(its.__name__, [each.name for each in fields(its)], repr=False, eq=False)
+    common = {each.name for each in fields(RunEvent)}
+    parts: list[Any] = [
+        each.name if each.name in common or each.default is MISSING else (each.name, Any, field(default=each.default))
+        for each in fields(its)
+    ]
+    filled = make_dataclass(its.__name__, parts, repr=False, eq=False)
     settable = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
     return type(its.__name__, (its,), {"__slots__": (), "__init__": filled.__init__, **settable})
 
